@@ -1,0 +1,23 @@
+//! The words that every crate of Tercio shares: who speaks ([`ReplicaId`], [`ClientId`]), when
+//! ([`View`], [`SeqNum`], [`Height`], [`Epoch`]), how many must agree ([`Membership`]), and what
+//! is agreed on ([`Package`], [`Batch`], [`BlockHeader`], [`Checkpoint`]).
+//!
+//! Architecture invariant: nothing here knows bytes on the wire, clocks, or I/O.
+
+mod auth;
+mod block;
+mod ids;
+mod membership;
+mod replica_set;
+mod request;
+pub mod zoo;
+
+pub use auth::{Authenticator, PublicKey, SignatureBytes, Tag};
+pub use block::{Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, EMPTY_ROOT};
+pub use ids::{
+    ChainId, ClientId, Digest, Epoch, Height, ParseHexError, Principal, ReplicaId, RequestSeq,
+    SeqNum, Timestamp, View,
+};
+pub use membership::{ClientInfo, FaultModel, Member, Membership, MembershipError, Suite};
+pub use replica_set::{MAX_REPLICAS, ReplicaSet};
+pub use request::{Op, OpKind, Package};

@@ -1,0 +1,64 @@
+//! A set of replicas as a bitmap: what votes are counted in, and what a network card reports.
+
+use crate::ReplicaId;
+use std::fmt;
+
+/// The most replicas that a membership can have.
+pub const MAX_REPLICAS: usize = 128;
+
+/// A set of replicas.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ReplicaSet(pub u128);
+
+impl ReplicaSet {
+    /// The set without members.
+    pub const EMPTY: Self = Self(0);
+
+    /// Adds `replica`; false when it was in already.
+    pub fn insert(&mut self, replica: ReplicaId) -> bool {
+        assert!(replica.index() < MAX_REPLICAS, "replica ids are checked at the edge");
+        let bit = 1u128 << replica.0;
+        let new = self.0 & bit == 0;
+        self.0 |= bit;
+        new
+    }
+
+    /// Whether `replica` is in.
+    #[must_use]
+    pub fn contains(self, replica: ReplicaId) -> bool {
+        replica.index() < MAX_REPLICAS && self.0 >> replica.0 & 1 == 1
+    }
+
+    /// How many are in.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether none is in.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The members in ascending order.
+    pub fn iter(self) -> impl Iterator<Item = ReplicaId> {
+        (0..MAX_REPLICAS as u16).map(ReplicaId).filter(move |&r| self.contains(r))
+    }
+}
+
+impl FromIterator<ReplicaId> for ReplicaSet {
+    fn from_iter<I: IntoIterator<Item = ReplicaId>>(replicas: I) -> Self {
+        let mut set = Self::EMPTY;
+        replicas.into_iter().for_each(|r| {
+            set.insert(r);
+        });
+        set
+    }
+}
+
+impl fmt::Debug for ReplicaSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
