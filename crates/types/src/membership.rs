@@ -107,7 +107,10 @@ impl Membership {
         }
         for (i, a) in members.iter().enumerate() {
             if let Some(j) = members[..i].iter().position(|b| a.key == b.key) {
-                return Err(MembershipError::DuplicateKey(ReplicaId(j as u16), ReplicaId(i as u16)));
+                return Err(MembershipError::DuplicateKey(
+                    ReplicaId(j as u16),
+                    ReplicaId(i as u16),
+                ));
             }
         }
         Ok(Self { chain, epoch, suite, model, members, clients })

@@ -1,1 +1,26 @@
-//! (being built)
+//! Bytes on the wire and under hashes: message [`Frame`]s in the form header / key / value (seed
+//! 000), the offset-indexed [`list`] (seed 001), and strict decoding.
+//!
+//! Every value has one encoding; a decoder refuses everything else: a gap, an overlap, a trailing
+//! byte, an unknown number, a length beyond its limit. Integers are little-endian.
+//! `docs/format.md` lists every byte.
+//!
+//! Architecture invariant: nothing here knows sockets, keys, or what a message means.
+
+mod codec;
+mod error;
+mod frame;
+mod key;
+pub mod list;
+mod reader;
+
+pub use codec::{
+    decode_authenticator, encode_authenticator, encode_package_content, package_from_content,
+};
+pub use error::DecodeError;
+pub use frame::{FRAME_HEADER, Frame, FrameHeader, MAX_FRAME, WIRE_VERSION};
+pub use key::{
+    AUTHENTICATED, CLIENT_SENDER, Key, Kind, block_hash, certificate_claims, checkpoint_key,
+    request_key,
+};
+pub use reader::{Decode, Encode, Reader};

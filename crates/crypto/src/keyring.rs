@@ -1,0 +1,456 @@
+//! One principal's keys towards everybody else of an epoch.
+
+use crate::{Claim, Claimed, MacKey, Proof, SecretKey, SignatureItem, Verified, verify_batch};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tercio_types::{
+    Authenticator, ClientId, Membership, Principal, PublicKey, ReplicaId, SignatureBytes, Tag,
+};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+/// Which ordering protocol instance of an epoch the keys belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Instance(pub u8);
+
+/// Why a message is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Reject {
+    /// The sender is no member.
+    #[error("unknown replica {0}")]
+    UnknownReplica(ReplicaId),
+    /// The client is not in the genesis.
+    #[error("unknown client {0}")]
+    UnknownClient(ClientId),
+    /// The tag for us is missing or wrong.
+    #[error("wrong message authentication code of {0}")]
+    BadMac(Principal),
+    /// The signature is wrong.
+    #[error("wrong signature of {0}")]
+    BadSignature(Principal),
+    /// A kind of authenticator that this network does not use.
+    #[error("{0} uses an authenticator that this network does not know")]
+    Unsupported(Principal),
+}
+
+impl Reject {
+    /// A short word for counters.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::UnknownReplica(_) => "unknown_replica",
+            Self::UnknownClient(_) => "unknown_client",
+            Self::BadMac(_) => "bad_mac",
+            Self::BadSignature(_) => "bad_signature",
+            Self::Unsupported(_) => "unsupported_authenticator",
+        }
+    }
+}
+
+/// What stands before the 52 bytes under a signature: purpose, chain, epoch and instance.
+type Context = [u8; 60];
+/// A signed text: context and 52 bytes.
+type Signed = [u8; 112];
+
+fn context(membership: &Membership, instance: Instance) -> Context {
+    let mut out = [0; 60];
+    out[..19].copy_from_slice(b"tercio signature 1\0");
+    out[19..51].copy_from_slice(&membership.chain().0);
+    out[51..59].copy_from_slice(&membership.epoch().0.to_le_bytes());
+    out[59] = instance.0;
+    out
+}
+
+fn signed(context: &Context, said: &[u8; 52]) -> Signed {
+    let mut out = [0; 112];
+    out[..60].copy_from_slice(context);
+    out[60..].copy_from_slice(said);
+    out
+}
+
+/// Signs the 52 bytes of a message in the name of one principal of one epoch.
+#[derive(Clone, Debug)]
+pub struct Signer {
+    secret: SecretKey,
+    context: Context,
+}
+
+impl Signer {
+    /// Signs.
+    #[must_use]
+    pub fn sign(&self, said: &[u8; 52]) -> SignatureBytes {
+        self.secret.sign(&signed(&self.context, said))
+    }
+}
+
+/// The two directions between us and one other.
+#[derive(Clone, Debug)]
+struct Link {
+    send: MacKey,
+    receive: MacKey,
+}
+
+/// One principal's keys towards everybody else of an epoch and instance. Cheap to ask; a client's
+/// keys are derived at first use.
+#[derive(Clone, Debug)]
+pub struct Keyring {
+    me: Principal,
+    secret: SecretKey,
+    instance: Instance,
+    context: Context,
+    membership: Arc<Membership>,
+    replicas: Vec<Option<Link>>,
+    clients: BTreeMap<ClientId, Option<Link>>,
+}
+
+impl Keyring {
+    /// The keys of `me`, who holds `secret`.
+    #[must_use]
+    pub fn new(
+        me: Principal,
+        secret: SecretKey,
+        membership: Arc<Membership>,
+        instance: Instance,
+    ) -> Self {
+        let context = context(&membership, instance);
+        let mut ring = Self {
+            me,
+            secret,
+            instance,
+            context,
+            membership,
+            replicas: vec![],
+            clients: BTreeMap::new(),
+        };
+        ring.replicas = (ring.membership.replicas())
+            .map(|id| {
+                let key = ring.membership.member(id)?.key;
+                ring.link(Principal::Replica(id), &key)
+            })
+            .collect();
+        ring
+    }
+
+    /// Who we are.
+    #[must_use]
+    pub fn me(&self) -> Principal {
+        self.me
+    }
+
+    /// The membership whose keys these are.
+    #[must_use]
+    pub fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    /// Our signing half, for whoever signs in our name.
+    #[must_use]
+    pub fn signer(&self) -> Signer {
+        Signer { secret: self.secret.clone(), context: self.context }
+    }
+
+    fn link(&self, peer: Principal, key: &PublicKey) -> Option<Link> {
+        let shared = self.secret.link_secret(key).ok()?;
+        let expand = hkdf::Hkdf::<sha2::Sha256>::new(Some(b"tercio link 1"), &*shared);
+        let derive = |from: Principal, to: Principal| {
+            let mut info = Vec::with_capacity(64);
+            info.extend_from_slice(&self.membership.chain().0);
+            info.extend_from_slice(&self.membership.epoch().0.to_le_bytes());
+            info.push(self.instance.0);
+            for principal in [from, to] {
+                let (role, id) = match principal {
+                    Principal::Replica(id) => (0, u64::from(id.0)),
+                    Principal::Client(id) => (1, id.0),
+                };
+                info.push(role);
+                info.extend_from_slice(&id.to_le_bytes());
+            }
+            let mut key = Zeroizing::new([0; 32]);
+            expand.expand(&info, &mut *key).expect("32 bytes are within HKDF's limit");
+            MacKey::new(&key)
+        };
+        Some(Link { send: derive(self.me, peer), receive: derive(peer, self.me) })
+    }
+
+    fn client_link(&mut self, client: ClientId) -> Result<Option<&Link>, Reject> {
+        if !self.clients.contains_key(&client) {
+            let info = self.membership.client(client).ok_or(Reject::UnknownClient(client))?;
+            let link = self.link(Principal::Client(client), &info.key);
+            self.clients.insert(client, link);
+        }
+        Ok(self.clients[&client].as_ref())
+    }
+
+    /// The tag on the 52 bytes for one replica or client.
+    ///
+    /// # Errors
+    /// When the receiver is unknown.
+    pub fn tag(&mut self, to: Principal, said: &[u8; 52]) -> Result<Tag, Reject> {
+        let link = match to {
+            Principal::Replica(id) => {
+                self.replicas.get(id.index()).ok_or(Reject::UnknownReplica(id))?.as_ref()
+            }
+            Principal::Client(id) => self.client_link(id)?,
+        };
+        // A member without a usable key gets a tag that it could not check anyway.
+        Ok(link.map_or(Tag::default(), |link| link.send.tag(said)))
+    }
+
+    /// One tag for each replica, in order. Our own slot stays zero: nobody checks it.
+    #[must_use]
+    pub fn mac_vector(&self, said: &[u8; 52]) -> Authenticator {
+        let tag = |(i, link): (usize, &Option<Link>)| match link {
+            Some(link) if self.me != Principal::Replica(ReplicaId(i as u16)) => link.send.tag(said),
+            _ => Tag::default(),
+        };
+        Authenticator::MacVector(self.replicas.iter().enumerate().map(tag).collect())
+    }
+
+    /// Our signature on the 52 bytes.
+    #[must_use]
+    pub fn sign(&self, said: &[u8; 52]) -> SignatureBytes {
+        self.secret.sign(&signed(&self.context, said))
+    }
+
+    /// Checks every claim of a message. The sender's own claim and every signature must hold; a
+    /// client's MAC further inside that fails for us makes the message doubtful.
+    ///
+    /// # Errors
+    /// When a claim that must hold does not.
+    pub fn verify<M: Claimed>(&mut self, message: M) -> Result<Verified<M>, Reject> {
+        let mut verdict = Ok(());
+        let mut doubtful = false;
+        let mut first = true;
+        let mut signatures: Vec<(Principal, PublicKey, Signed, SignatureBytes)> = Vec::new();
+        message.claims(&mut |claim| {
+            if verdict.is_err() {
+                return;
+            }
+            let outer = std::mem::take(&mut first);
+            match self.check(&claim, &mut signatures) {
+                Err(Reject::BadMac(Principal::Client(_))) if !outer => doubtful = true,
+                other => verdict = other,
+            }
+        });
+        verdict?;
+        let items: Vec<_> = signatures
+            .iter()
+            .map(|(_, key, message, signature)| SignatureItem { key, message, signature })
+            .collect();
+        let verdicts = verify_batch(self.membership.suite(), &items);
+        if let Some(bad) = verdicts.iter().position(|good| !good) {
+            return Err(Reject::BadSignature(signatures[bad].0));
+        }
+        Ok(Verified::new(message, doubtful))
+    }
+
+    /// Checks a MAC now; puts a signature with the others.
+    fn check(
+        &mut self,
+        claim: &Claim<'_>,
+        signatures: &mut Vec<(Principal, PublicKey, Signed, SignatureBytes)>,
+    ) -> Result<(), Reject> {
+        let by = claim.by;
+        let tag = match claim.proof {
+            Proof::Signature(signature) => {
+                let key = match by {
+                    Principal::Replica(id) => {
+                        self.membership.member(id).ok_or(Reject::UnknownReplica(id))?.key
+                    }
+                    Principal::Client(id) => {
+                        self.membership.client(id).ok_or(Reject::UnknownClient(id))?.key
+                    }
+                };
+                signatures.push((by, key, signed(&self.context, &claim.said), *signature));
+                return Ok(());
+            }
+            Proof::Attested(..) => return Err(Reject::Unsupported(by)),
+            Proof::Mac(tag) => Some(*tag),
+            Proof::MacVector(tags) => match self.me {
+                Principal::Replica(me) if tags.len() == self.membership.n() => {
+                    tags.get(me.index()).copied()
+                }
+                _ => None,
+            },
+        };
+        let link = match by {
+            Principal::Replica(id) => {
+                self.replicas.get(id.index()).ok_or(Reject::UnknownReplica(id))?.as_ref()
+            }
+            Principal::Client(id) => self.client_link(id)?,
+        };
+        match (link, tag) {
+            (Some(link), Some(tag)) if link.receive.verify(&claim.said, &tag) => Ok(()),
+            _ => Err(Reject::BadMac(by)),
+        }
+    }
+}
+
+/// Checks signatures as anybody can who knows the membership, without a secret: what an audit of
+/// a log stands on. Every claim must be a signature.
+///
+/// # Errors
+/// Names the first signer whose signature is bad.
+pub fn verify_signed<'a>(
+    membership: &Membership,
+    instance: Instance,
+    claims: impl IntoIterator<Item = (ReplicaId, [u8; 52], &'a SignatureBytes)>,
+) -> Result<(), Reject> {
+    let context = context(membership, instance);
+    let mut checks = Vec::new();
+    for (replica, said, signature) in claims {
+        let member = membership.member(replica).ok_or(Reject::UnknownReplica(replica))?;
+        checks.push((replica, &member.key, signed(&context, &said), signature));
+    }
+    let items: Vec<_> = checks
+        .iter()
+        .map(|(_, key, message, signature)| SignatureItem { key, message, signature })
+        .collect();
+    let verdicts = verify_batch(membership.suite(), &items);
+    match verdicts.iter().position(|good| !good) {
+        Some(bad) => Err(Reject::BadSignature(Principal::Replica(checks[bad].0))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tercio_types::{ChainId, ClientInfo, Epoch, FaultModel, Member, Suite};
+
+    struct Said {
+        claims: Vec<(Principal, [u8; 52], Authenticator)>,
+    }
+
+    impl Claimed for Said {
+        fn claims(&self, claim: &mut dyn FnMut(Claim<'_>)) {
+            for (by, said, proof) in &self.claims {
+                claim(Claim { by: *by, said: *said, proof: proof.into() });
+            }
+        }
+    }
+
+    fn key(i: u8) -> SecretKey {
+        SecretKey::from_seed([i; 32])
+    }
+
+    fn membership(chain: u8, epoch: u64) -> Arc<Membership> {
+        let members =
+            (0..4).map(|i| Member { key: key(i).public(), address: String::new() }).collect();
+        let clients = (7..9).map(|i| (ClientId(i), ClientInfo { key: key(i as u8).public() }));
+        let chain = ChainId([chain; 32]);
+        let model = FaultModel::Byzantine;
+        let made = Membership::new(
+            chain,
+            Epoch(epoch),
+            Suite::default(),
+            model,
+            members,
+            clients.collect(),
+        );
+        Arc::new(made.unwrap())
+    }
+
+    fn replica(i: u8, membership: &Arc<Membership>, instance: u8) -> Keyring {
+        let me = Principal::Replica(ReplicaId(i.into()));
+        Keyring::new(me, key(i), membership.clone(), Instance(instance))
+    }
+
+    fn client(i: u8, membership: &Arc<Membership>) -> Keyring {
+        let me = Principal::Client(ClientId(i.into()));
+        Keyring::new(me, key(i), membership.clone(), Instance(0))
+    }
+
+    fn one(by: Principal, said: [u8; 52], proof: Authenticator) -> Said {
+        Said { claims: vec![(by, said, proof)] }
+    }
+
+    #[test]
+    fn each_receiver_accepts_its_own_slot_and_nothing_altered() {
+        let m = membership(1, 0);
+        let said = [5; 52];
+        let from = replica(0, &m, 0);
+        let vector = from.mac_vector(&said);
+        for i in 1..4 {
+            let mut to = replica(i, &m, 0);
+            assert!(to.verify(one(from.me(), said, vector.clone())).is_ok());
+            let wrong = to.verify(one(from.me(), [6; 52], vector.clone()));
+            assert_eq!(wrong.err(), Some(Reject::BadMac(from.me())));
+            // A tag made for another receiver, or said by another sender, is no good.
+            let Authenticator::MacVector(tags) = &vector else { unreachable!() };
+            let other = Authenticator::Mac(tags[usize::from(i % 3 + 1)]);
+            assert!(to.verify(one(from.me(), said, other)).is_err());
+            let liar = Principal::Replica(ReplicaId(u16::from(i % 3 + 1)));
+            assert!(to.verify(one(liar, said, vector.clone())).is_err());
+        }
+    }
+
+    /// f20: what is said on one chain, epoch or instance is worth nothing on another.
+    #[test]
+    fn authenticators_are_bound_to_chain_epoch_and_instance() {
+        let m = membership(1, 0);
+        let said = [5; 52];
+        let from = replica(0, &m, 0);
+        let signature = Authenticator::Signature(from.sign(&said));
+        for proof in [from.mac_vector(&said), signature] {
+            assert!(replica(1, &m, 0).verify(one(from.me(), said, proof.clone())).is_ok());
+            for mut other in [
+                replica(1, &membership(2, 0), 0),
+                replica(1, &membership(1, 1), 0),
+                replica(1, &m, 1),
+            ] {
+                assert!(other.verify(one(from.me(), said, proof.clone())).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_clients_bad_tag_inside_makes_doubt_and_a_bad_signature_inside_refuses() {
+        let m = membership(1, 0);
+        let (outer, inner) = ([1; 52], [2; 52]);
+        let (from, asker) = (replica(0, &m, 0), client(7, &m));
+        let mut to = replica(1, &m, 0);
+        let sender = (from.me(), outer, from.mac_vector(&outer));
+        let mut with =
+            |proof| to.verify(Said { claims: vec![sender.clone(), (asker.me(), inner, proof)] });
+        assert!(!with(asker.mac_vector(&inner)).unwrap().is_doubtful());
+        assert!(with(asker.mac_vector(&outer)).unwrap().is_doubtful());
+        assert!(!with(Authenticator::Signature(asker.sign(&inner))).unwrap().is_doubtful());
+        let bad = with(Authenticator::Signature(asker.sign(&outer)));
+        assert_eq!(bad.err(), Some(Reject::BadSignature(asker.me())));
+        // As the sender itself, a client with a bad tag is refused outright.
+        let bad = to.verify(one(asker.me(), inner, asker.mac_vector(&outer)));
+        assert_eq!(bad.err(), Some(Reject::BadMac(asker.me())));
+    }
+
+    #[test]
+    fn strangers_are_named() {
+        let m = membership(1, 0);
+        let mut to = replica(1, &m, 0);
+        let proof = Authenticator::Mac(Tag::default());
+        let unknown = Principal::Client(ClientId(99));
+        let verdict = to.verify(one(unknown, [0; 52], proof.clone()));
+        assert_eq!(verdict.err(), Some(Reject::UnknownClient(ClientId(99))));
+        let verdict = to.verify(one(Principal::Replica(ReplicaId(4)), [0; 52], proof));
+        assert_eq!(verdict.err(), Some(Reject::UnknownReplica(ReplicaId(4))));
+    }
+
+    #[test]
+    fn one_bad_signature_among_many_is_found() {
+        let m = membership(1, 0);
+        let mut to = replica(3, &m, 0);
+        let mut claims: Vec<_> = (0..8u8)
+            .map(|i| {
+                let from = replica(i % 3, &m, 0);
+                let said = [i; 52];
+                (from.me(), said, Authenticator::Signature(from.sign(&said)))
+            })
+            .collect();
+        assert!(to.verify(Said { claims: claims.clone() }).is_ok());
+        claims[5].1[0] ^= 1;
+        let culprit = claims[5].0;
+        let verdict = to.verify(Said { claims });
+        assert_eq!(verdict.err(), Some(Reject::BadSignature(culprit)));
+    }
+}

@@ -1,0 +1,287 @@
+//! The canonical encodings of the shared types.
+
+use crate::{Decode, DecodeError, Encode, Reader, list};
+use bytes::Bytes;
+use tercio_types::{
+    Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Epoch, Height,
+    MAX_REPLICAS, OpKind, Package, ReplicaId, RequestSeq, SeqNum, SignatureBytes, Suite, Tag,
+    Timestamp,
+};
+
+/// The most operations in a package.
+const MAX_OPS: usize = 1 << 16;
+/// The most packages in a batch.
+const MAX_PACKAGES: usize = 1 << 20;
+
+pub(crate) fn authenticator_kind(auth: &Authenticator) -> u8 {
+    match auth {
+        Authenticator::Mac(_) => 1,
+        Authenticator::MacVector(_) => 2,
+        Authenticator::Signature(_) => 3,
+        Authenticator::Attested { .. } => 4,
+    }
+}
+
+pub(crate) fn authenticator_len(auth: &Authenticator) -> usize {
+    match auth {
+        Authenticator::Mac(_) => 16,
+        Authenticator::MacVector(tags) => 16 * tags.len(),
+        Authenticator::Signature(signature) => signature.as_slice().len(),
+        Authenticator::Attested { certificate, .. } => 8 + certificate.as_slice().len(),
+    }
+}
+
+pub(crate) fn put_authenticator(auth: &Authenticator, out: &mut Vec<u8>) {
+    match auth {
+        Authenticator::Mac(tag) => out.extend_from_slice(&tag.0),
+        Authenticator::MacVector(tags) => tags.iter().for_each(|t| out.extend_from_slice(&t.0)),
+        Authenticator::Signature(signature) => out.extend_from_slice(signature.as_slice()),
+        Authenticator::Attested { counter, certificate } => {
+            out.extend_from_slice(&counter.to_le_bytes());
+            out.extend_from_slice(certificate.as_slice());
+        }
+    }
+}
+
+fn signature(bytes: &Bytes) -> Result<SignatureBytes, DecodeError> {
+    SignatureBytes::new(bytes).ok_or(DecodeError::TooLong {
+        what: "signature",
+        found: bytes.len() as u64,
+        limit: SignatureBytes::MAX as u64,
+    })
+}
+
+pub(crate) fn take_authenticator(
+    kind: u8,
+    len: usize,
+    input: &mut Reader,
+) -> Result<Authenticator, DecodeError> {
+    const WHAT: &str = "authenticator";
+    let tag = |b: &[u8]| Tag(*b.first_chunk().expect("chunks of sixteen"));
+    match kind {
+        1 if len == 16 => Ok(Authenticator::Mac(tag(&input.take(len, WHAT)?))),
+        2 if len.is_multiple_of(16) && (1..=MAX_REPLICAS).contains(&(len / 16)) => {
+            let tags = input.take(len, WHAT)?;
+            Ok(Authenticator::MacVector(tags.chunks_exact(16).map(tag).collect()))
+        }
+        3 => Ok(Authenticator::Signature(signature(&input.take(len, WHAT)?)?)),
+        4 if len >= 8 => {
+            let counter = input.u64(WHAT)?;
+            let certificate = signature(&input.take(len - 8, WHAT)?)?;
+            Ok(Authenticator::Attested { counter, certificate })
+        }
+        1 | 2 | 4 => Err(DecodeError::NotCanonical(WHAT)),
+        other => Err(DecodeError::Unknown { what: WHAT, found: other.into() }),
+    }
+}
+
+/// Appends an authenticator in the form `kind: u8 | length: u16 | bytes`.
+pub fn encode_authenticator(auth: &Authenticator, out: &mut Vec<u8>) {
+    out.push(authenticator_kind(auth));
+    out.extend_from_slice(&(authenticator_len(auth) as u16).to_le_bytes());
+    put_authenticator(auth, out);
+}
+
+/// Reads what [`encode_authenticator`] wrote.
+///
+/// # Errors
+/// When the bytes are no authenticator.
+pub fn decode_authenticator(input: &mut Reader) -> Result<Authenticator, DecodeError> {
+    let kind = input.u8("authenticator")?;
+    let len = usize::from(input.u16("authenticator")?);
+    take_authenticator(kind, len, input)
+}
+
+/// Appends what a package's digest covers: everything but the authenticator.
+pub fn encode_package_content(
+    client: ClientId,
+    first: RequestSeq,
+    kind: OpKind,
+    replier: ReplicaId,
+    ops: &[Bytes],
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(&client.0.to_le_bytes());
+    out.extend_from_slice(&first.0.to_le_bytes());
+    out.push(match kind {
+        OpKind::User => 0,
+        OpKind::System => 1,
+    });
+    out.extend_from_slice(&replier.0.to_le_bytes());
+    list::encode(out, ops.len(), |i, out| out.extend_from_slice(&ops[i]));
+}
+
+/// Reads a package's content and names it by its digest.
+///
+/// # Errors
+/// When the bytes are no content, or it has no operation, or its numbers overflow.
+pub fn package_from_content(
+    content: &Bytes,
+    auth: Authenticator,
+    suite: Suite,
+) -> Result<Package, DecodeError> {
+    let mut input = Reader::new(content.clone(), suite);
+    let client = ClientId(input.u64("package")?);
+    let first = RequestSeq(input.u64("package")?);
+    let kind = match input.u8("package")? {
+        0 => OpKind::User,
+        1 => OpKind::System,
+        other => return Err(DecodeError::Unknown { what: "op kind", found: other.into() }),
+    };
+    let replier = ReplicaId(input.u16("package")?);
+    let ops = list::List::decode(&mut input, MAX_OPS, "package")?;
+    input.finish()?;
+    if ops.is_empty() {
+        return Err(DecodeError::NotCanonical("package without operations"));
+    }
+    if first.0.checked_add(ops.len() as u64).is_none() {
+        return Err(DecodeError::NotCanonical("request number"));
+    }
+    let digest = tercio_crypto::hash(suite, &[content]);
+    Ok(Package { client, first, kind, replier, ops: ops.iter().collect(), digest, auth })
+}
+
+impl Encode for Package {
+    fn encode(&self, out: &mut Vec<u8>) {
+        encode_authenticator(&self.auth, out);
+        encode_package_content(self.client, self.first, self.kind, self.replier, &self.ops, out);
+    }
+}
+
+impl Decode for Package {
+    /// Takes all that is left: a package stands alone or is an item of a list.
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        let auth = decode_authenticator(input)?;
+        let suite = input.suite();
+        package_from_content(&input.take_rest(), auth, suite)
+    }
+}
+
+impl Encode for Batch {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.time.0.to_le_bytes());
+        out.push(self.checkpoint.into());
+        list::encode(out, self.packages.len(), |i, out| self.packages[i].encode(out));
+    }
+}
+
+impl Decode for Batch {
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        let time = Timestamp(input.u64("batch")?);
+        let checkpoint = input.flag("checkpoint flag")?;
+        let suite = input.suite();
+        let packages = list::List::decode(input, MAX_PACKAGES, "batch")?
+            .iter()
+            .map(|item| Package::from_bytes(&item, suite))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { time, checkpoint, packages })
+    }
+}
+
+impl Encode for BlockHeader {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.suite.number());
+        out.extend_from_slice(&self.epoch.0.to_le_bytes());
+        out.extend_from_slice(&self.height.0.to_le_bytes());
+        out.extend_from_slice(&self.seq.0.to_le_bytes());
+        out.extend_from_slice(&self.parent.0);
+        out.extend_from_slice(&self.body.0);
+        out.extend_from_slice(&self.time.0.to_le_bytes());
+        out.extend_from_slice(&self.ops.to_le_bytes());
+        out.extend_from_slice(&self.lag.to_le_bytes());
+        out.extend_from_slice(&self.results.0);
+        out.extend_from_slice(&self.state.0);
+    }
+}
+
+impl Decode for BlockHeader {
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        const WHAT: &str = "block header";
+        let number = input.u8(WHAT)?;
+        let suite = Suite::from_number(number)
+            .ok_or(DecodeError::Unknown { what: "suite", found: number.into() })?;
+        Ok(Self {
+            suite,
+            epoch: Epoch(input.u64(WHAT)?),
+            height: Height(input.u64(WHAT)?),
+            seq: SeqNum(input.u64(WHAT)?),
+            parent: input.digest(WHAT)?,
+            body: input.digest(WHAT)?,
+            time: Timestamp(input.u64(WHAT)?),
+            ops: input.u32(WHAT)?,
+            lag: input.u16(WHAT)?,
+            results: input.digest(WHAT)?,
+            state: input.digest(WHAT)?,
+        })
+    }
+}
+
+impl Encode for Checkpoint {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.seq.0.to_le_bytes());
+        out.extend_from_slice(&self.height.0.to_le_bytes());
+        for digest in [self.block, self.results, self.state, self.clients, self.membership] {
+            out.extend_from_slice(&digest.0);
+        }
+        out.extend_from_slice(&self.epoch.0.to_le_bytes());
+        out.extend_from_slice(&self.time.0.to_le_bytes());
+    }
+}
+
+impl Decode for Checkpoint {
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        const WHAT: &str = "checkpoint";
+        Ok(Self {
+            seq: SeqNum(input.u64(WHAT)?),
+            height: Height(input.u64(WHAT)?),
+            block: input.digest(WHAT)?,
+            results: input.digest(WHAT)?,
+            state: input.digest(WHAT)?,
+            clients: input.digest(WHAT)?,
+            membership: input.digest(WHAT)?,
+            epoch: Epoch(input.u64(WHAT)?),
+            time: Timestamp(input.u64(WHAT)?),
+        })
+    }
+}
+
+impl Encode for SignatureBytes {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.as_slice().len() as u16).to_le_bytes());
+        out.extend_from_slice(self.as_slice());
+    }
+}
+
+impl Decode for SignatureBytes {
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        let len = usize::from(input.u16("signature")?);
+        signature(&input.take(len, "signature")?)
+    }
+}
+
+impl Encode for CertifiedCheckpoint {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.checkpoint.encode(out);
+        out.extend_from_slice(&(self.signatures.len() as u32).to_le_bytes());
+        for (replica, signature) in &self.signatures {
+            out.extend_from_slice(&replica.0.to_le_bytes());
+            signature.encode(out);
+        }
+    }
+}
+
+impl Decode for CertifiedCheckpoint {
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        let checkpoint = Checkpoint::decode(input)?;
+        let count = input.count(4, MAX_REPLICAS, "checkpoint signatures")?;
+        let mut signatures: Vec<(ReplicaId, SignatureBytes)> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let replica = ReplicaId(input.u16("signer")?);
+            if signatures.last().is_some_and(|(last, _)| *last >= replica) {
+                return Err(DecodeError::NotCanonical("checkpoint signers"));
+            }
+            signatures.push((replica, SignatureBytes::decode(input)?));
+        }
+        Ok(Self { checkpoint, signatures })
+    }
+}

@@ -1,0 +1,120 @@
+//! A message as it travels: header, key, value.
+//!
+//! ```text
+//! header (12 B): length of all that follows this field: u32 | version: u8 | auth kind: u8
+//!                | auth length: u16 | body length: u32
+//! key (20 B)     kind, flags, sender, view, sequence
+//! value          digest (32 B) | authenticator | body
+//! ```
+//! A body is bound by the digest: when there is one, the digest is its hash.
+
+use crate::codec::{authenticator_kind, authenticator_len, put_authenticator, take_authenticator};
+use crate::{AUTHENTICATED, DecodeError, Key, Reader};
+use bytes::Bytes;
+use tercio_types::{Authenticator, Suite};
+
+/// The version of the wire format that this build speaks; any other is refused.
+pub const WIRE_VERSION: u8 = 1;
+
+/// The bytes of the header.
+pub const FRAME_HEADER: usize = 12;
+
+/// The longest frame, header included.
+pub const MAX_FRAME: usize = 16 << 20;
+
+/// The header, read before the rest has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    auth_kind: u8,
+    auth_len: usize,
+    body_len: usize,
+}
+
+impl FrameHeader {
+    /// Reads a header from the front of `bytes`; `None` while fewer than [`FRAME_HEADER`] are
+    /// there.
+    ///
+    /// # Errors
+    /// When the version is another, the lengths disagree or are above [`MAX_FRAME`]. The stream
+    /// cannot be followed any further then.
+    pub fn peek(bytes: &[u8]) -> Result<Option<Self>, DecodeError> {
+        let Some(head) = bytes.first_chunk::<FRAME_HEADER>() else { return Ok(None) };
+        let [l0, l1, l2, l3, version, auth_kind, a0, a1, b0, b1, b2, b3] = *head;
+        if version != WIRE_VERSION {
+            return Err(DecodeError::Version { found: version, expected: WIRE_VERSION });
+        }
+        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let auth_len = usize::from(u16::from_le_bytes([a0, a1]));
+        let body_len = u32::from_le_bytes([b0, b1, b2, b3]) as usize;
+        if length > MAX_FRAME - 4 {
+            let (found, limit) = (length as u64, MAX_FRAME as u64 - 4);
+            return Err(DecodeError::TooLong { what: "frame", found, limit });
+        }
+        if length != FRAME_HEADER - 4 + AUTHENTICATED + auth_len + body_len {
+            return Err(DecodeError::NotCanonical("frame length"));
+        }
+        Ok(Some(Self { auth_kind, auth_len, body_len }))
+    }
+
+    /// How many bytes the whole frame has, header included.
+    #[must_use]
+    pub fn frame_len(&self) -> usize {
+        FRAME_HEADER + AUTHENTICATED + self.auth_len + self.body_len
+    }
+}
+
+/// A message between decoding and verification: its parts are well-formed, and nothing in it is
+/// known to be true yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What the authenticator covers.
+    pub key: Key,
+    /// Shows who sent it.
+    pub auth: Authenticator,
+    /// The body; empty for votes.
+    pub body: Bytes,
+}
+
+impl Frame {
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let auth_len = authenticator_len(&self.auth);
+        let length = FRAME_HEADER - 4 + AUTHENTICATED + auth_len + self.body.len();
+        assert!(length <= MAX_FRAME - 4, "our own frames keep the limit");
+        out.reserve(length + 4);
+        out.extend_from_slice(&(length as u32).to_le_bytes());
+        out.push(WIRE_VERSION);
+        out.push(authenticator_kind(&self.auth));
+        out.extend_from_slice(&(auth_len as u16).to_le_bytes());
+        out.extend_from_slice(&(self.body.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.key.to_array());
+        put_authenticator(&self.auth, out);
+        out.extend_from_slice(&self.body);
+    }
+
+    /// The frame alone.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out.into()
+    }
+
+    /// Reads one whole frame; the body is a slice of `bytes`. The digest of a body is checked.
+    ///
+    /// # Errors
+    /// When the bytes are not exactly one well-formed frame.
+    pub fn decode(bytes: &Bytes, suite: Suite) -> Result<Self, DecodeError> {
+        let header = FrameHeader::peek(bytes)?.ok_or(DecodeError::Truncated("header"))?;
+        let mut input = Reader::new(bytes.clone(), suite);
+        input.take(FRAME_HEADER, "header")?;
+        let key = Key::decode(&mut input)?;
+        let auth = take_authenticator(header.auth_kind, header.auth_len, &mut input)?;
+        let body = input.take(header.body_len, "body")?;
+        input.finish()?;
+        if !body.is_empty() && tercio_crypto::hash(suite, &[&body]) != key.digest {
+            return Err(DecodeError::Digest);
+        }
+        Ok(Self { key, auth, body })
+    }
+}
