@@ -1,0 +1,149 @@
+//! The application as a deterministic state machine over opaque operations (seed 004).
+
+use bytes::Bytes;
+use std::ops::Range;
+use tercio_types::{ClientId, Digest, Height, RequestSeq, Timestamp};
+use thiserror::Error;
+
+/// What an application may know beside its own state and the operation. The same at every replica.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The block.
+    pub height: Height,
+    /// Agreed time.
+    pub time: Timestamp,
+    /// Seed for randomness: a hash of parent block and body. A primary can try several batches
+    /// until it likes the seed, so nothing of value may hang on it.
+    pub seed: Digest,
+}
+
+/// One operation to execute. Duplicates were taken out before.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Who asked.
+    pub client: ClientId,
+    /// Its number.
+    pub seq: RequestSeq,
+    /// What for.
+    pub op: Bytes,
+}
+
+/// The results of a batch, appended one after the other into one buffer: no allocation a reply.
+#[derive(Clone, Debug, Default)]
+pub struct Replies {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Replies {
+    /// Appends the next operation's result; `write` appends its bytes.
+    pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Appends the next operation's result.
+    pub fn push(&mut self, result: &[u8]) {
+        self.push_with(|out| out.extend_from_slice(result));
+    }
+
+    /// How many results there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The i-th result.
+    ///
+    /// # Panics
+    /// When there are not that many.
+    #[must_use]
+    pub fn get(&self, i: usize) -> &[u8] {
+        &self.bytes[self.range(i)]
+    }
+
+    fn range(&self, i: usize) -> Range<usize> {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        start..self.ends[i]
+    }
+
+    /// Forgets all results and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+/// Why an application declines. The text goes to whoever asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct AppError(pub String);
+
+/// A batch before it is ordered, as an application with proposal hooks sees it.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    /// The proposed time.
+    pub time: Timestamp,
+    /// The operations of all packages in order, each with its package's index.
+    pub operations: Vec<(usize, Operation)>,
+}
+
+/// An application that executes opaque operations, batch by batch. All replicas call it with the
+/// same batches in the same order and must get the same results, state and digests: no clock, no
+/// randomness but the context's, no hash-map order.
+pub trait Application: Send {
+    /// Executes `operations` in order and pushes exactly one result each. An operation that makes
+    /// no sense gets a result that says so; it never panics.
+    fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies);
+
+    /// Answers a question about the current state without changing it.
+    ///
+    /// # Errors
+    /// When the question makes no sense.
+    fn query(&self, question: &[u8]) -> Result<Bytes, AppError>;
+
+    /// A cheap look at an operation before it is ordered: one that can never make sense need not
+    /// be. Runs at each replica alone; what passes may still fail in [`Self::execute`].
+    ///
+    /// # Errors
+    /// Why it can never make sense.
+    fn check(&self, _operation: &[u8]) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    /// Primary only, when the network's settings ask for proposal hooks: which packages to keep,
+    /// by index, and in which order.
+    fn build_proposal(&mut self, proposal: &Proposal) -> Vec<usize> {
+        let mut keep: Vec<usize> =
+            proposal.operations.iter().map(|(package, _)| *package).collect();
+        keep.dedup();
+        keep
+    }
+
+    /// Backups, before they vote, when the network's settings ask for proposal hooks.
+    ///
+    /// # Errors
+    /// A veto, with the reason: this replica will not vote for the batch.
+    fn validate_proposal(&mut self, _proposal: &Proposal) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    /// The digest of the state. The cost must be proportional to what changed since the last call.
+    fn state_digest(&mut self) -> Digest;
+
+    /// The state as labelled chunks in ascending order of label, together the whole of it. What is
+    /// handed out stays as it is while execution goes on (copy-on-write or an owned copy).
+    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)>;
+
+    /// Replaces the state by what [`Self::snapshot`] once gave.
+    ///
+    /// # Errors
+    /// When the chunks are no snapshot; the state is then unspecified and the caller stops.
+    fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError>;
+}
