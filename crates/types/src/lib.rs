@@ -10,6 +10,7 @@ mod ids;
 mod membership;
 mod replica_set;
 mod request;
+mod window;
 pub mod zoo;
 
 pub use auth::{Authenticator, PublicKey, SignatureBytes, Tag};
@@ -21,3 +22,4 @@ pub use ids::{
 pub use membership::{ClientInfo, FaultModel, Member, Membership, MembershipError, Suite};
 pub use replica_set::{MAX_REPLICAS, ReplicaSet};
 pub use request::{Op, OpKind, Package};
+pub use window::{RequestWindow, WINDOW};

@@ -12,6 +12,8 @@ mod error;
 mod frame;
 mod key;
 pub mod list;
+mod message;
+
 mod reader;
 
 pub use codec::{
@@ -23,4 +25,5 @@ pub use key::{
     AUTHENTICATED, CLIENT_SENDER, Key, Kind, block_hash, certificate_claims, checkpoint_key,
     request_key,
 };
+pub use message::{EncodedBatch, Forward, Message, Received, Request, package_claim};
 pub use reader::{Decode, Encode, Reader};
