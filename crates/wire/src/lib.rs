@@ -15,6 +15,7 @@ pub mod list;
 mod message;
 
 mod reader;
+pub mod reject;
 
 pub use codec::{
     decode_authenticator, encode_authenticator, encode_package_content, package_from_content,
