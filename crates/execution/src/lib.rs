@@ -1,7 +1,20 @@
 //! Execution: what turns ordered batches into results and state.
 //!
+//! [`Engine`] executes batches exactly once an operation, answers packages, chains blocks and makes
+//! checkpoints. What an operation means is an [`Application`]'s business. [`MerkleMap`] is the
+//! state digest that both use.
+//!
 //! Architecture invariant: nothing here knows consensus.
 
 mod application;
+mod client_table;
+mod engine;
+mod key_bits;
+mod merkle_map;
+mod reply;
 
 pub use application::{AppError, Application, Context, Operation, Proposal, Replies};
+pub use client_table::{KEPT_BYTES, KEPT_REPLIES, WINDOW};
+pub use engine::{Divergence, Engine, Executed, RestoreError};
+pub use merkle_map::MerkleMap;
+pub use reply::{OpResult, PackageReply, decode_results, encode_results};

@@ -1,0 +1,260 @@
+//! Exactly once: which of a client's numbers have been executed, and what they gave.
+//!
+//! A client has many requests under way, and they are ordered as they come, so 'the last number'
+//! is not enough. Per client the table knows `low`, up to which every number is executed, and
+//! which of the [`WINDOW`] numbers above it are. A number beyond is not executed and is answered
+//! so; the answer depends on agreed state alone.
+//!
+//! The results of the highest [`KEPT_REPLIES`] numbers are kept for retransmissions, at most
+//! [`KEPT_BYTES`] a client. A client that spreads its unanswered numbers over fewer than
+//! [`WINDOW`] finds every one of its results, since no executed number is further than that above
+//! an unanswered one; therefore both constants are the same. (The bound in bytes can take a result
+//! away earlier, the lowest number first, and never changes what is executed.)
+//!
+//! The digest is a [`MerkleMap`] by client over exactly what is agreed: executed numbers and kept
+//! results. Its cost follows the clients that changed.
+
+use crate::MerkleMap;
+use crate::reply::decode_result;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tercio_crypto::{Hasher, hash};
+use tercio_types::{ClientId, Digest, Package, RequestSeq, Suite};
+use tercio_wire::{DecodeError, Reader, list};
+
+/// How far above the lowest number that is not executed a client may go.
+pub const WINDOW: u64 = 1024;
+
+/// Of how many of a client's highest numbers the results are kept.
+pub const KEPT_REPLIES: u64 = WINDOW;
+
+/// The most bytes of results that are kept for a client, unless a single one is longer.
+pub const KEPT_BYTES: usize = 1 << 20;
+
+const WORDS: usize = (WINDOW / 64) as usize;
+const WHAT: &str = "client table";
+
+/// Whether an operation is to be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    Fresh,
+    Duplicate,
+    Beyond,
+}
+
+/// A result as it stands in a reply, status byte first.
+#[derive(Clone, Debug)]
+struct Kept {
+    leaf: Digest,
+    result: Bytes,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    /// Every number up to this one is executed. The first that a client uses is 1.
+    low: u64,
+    /// Bit `number % WINDOW` for the executed numbers in `low + 1 ..= low + WINDOW`.
+    above: [u64; WORDS],
+    /// The number of the first slot.
+    floor: u64,
+    /// By number from `floor` on; the last slot is taken. `None` where nothing is executed.
+    slots: VecDeque<Option<Kept>>,
+    bytes: usize,
+}
+
+impl Entry {
+    fn place(number: u64) -> (usize, u64) {
+        let place = number % WINDOW;
+        ((place / 64) as usize, 1 << (place % 64))
+    }
+
+    fn admission(&self, number: u64) -> Admission {
+        if number <= self.low {
+            return Admission::Duplicate;
+        }
+        if number - self.low > WINDOW {
+            return Admission::Beyond;
+        }
+        let (word, bit) = Self::place(number);
+        if self.above[word] & bit == 0 { Admission::Fresh } else { Admission::Duplicate }
+    }
+
+    fn mark(&mut self, number: u64) {
+        let (word, bit) = Self::place(number);
+        self.above[word] |= bit;
+        loop {
+            let (word, bit) = Self::place(self.low + 1);
+            if self.above[word] & bit == 0 {
+                return;
+            }
+            self.above[word] &= !bit;
+            self.low += 1;
+        }
+    }
+
+    fn kept(&self, number: u64) -> Option<&Kept> {
+        self.slots.get(usize::try_from(number.checked_sub(self.floor)?).ok()?)?.as_ref()
+    }
+
+    fn keep(&mut self, number: u64, kept: Kept) {
+        if number < self.floor {
+            return;
+        }
+        let slot = (number - self.floor) as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize(slot + 1, None);
+        }
+        self.bytes += kept.result.len();
+        let old = self.slots[slot].replace(kept);
+        assert!(old.is_none(), "a number is executed once");
+        while self.slots.len() as u64 > KEPT_REPLIES
+            || self.bytes > KEPT_BYTES && self.slots.len() > 1
+        {
+            let lowest = self.slots.pop_front().expect("there is more than one");
+            self.bytes -= lowest.map_or(0, |kept| kept.result.len());
+            self.floor += 1;
+        }
+    }
+
+    fn digest(&self, suite: Suite) -> Digest {
+        let mut hasher = Hasher::new(suite);
+        hasher.update(&self.low.to_le_bytes());
+        self.above.iter().for_each(|word| hasher.update(&word.to_le_bytes()));
+        hasher.update(&self.floor.to_le_bytes());
+        for slot in &self.slots {
+            hasher.update(&slot.as_ref().map_or(Digest::NULL, |kept| kept.leaf).0);
+        }
+        hasher.finish()
+    }
+
+    /// `low: u64 | above: 16 u64 | floor: u64 | list of slots`, an empty item where nothing is
+    /// executed.
+    fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(16 + 8 * WORDS + 4 + 4 * self.slots.len() + self.bytes);
+        out.extend_from_slice(&self.low.to_le_bytes());
+        self.above.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        out.extend_from_slice(&self.floor.to_le_bytes());
+        list::encode(&mut out, self.slots.len(), |i, out| {
+            if let Some(kept) = &self.slots[i] {
+                out.extend_from_slice(&kept.result);
+            }
+        });
+        out.into()
+    }
+
+    fn decode(client: ClientId, bytes: &Bytes, suite: Suite) -> Result<Self, DecodeError> {
+        let mut input = Reader::new(bytes.clone(), suite);
+        let low = input.u64(WHAT)?;
+        let mut above = [0; WORDS];
+        for word in &mut above {
+            *word = input.u64(WHAT)?;
+        }
+        let floor = input.u64(WHAT)?;
+        let items = list::List::decode(&mut input, KEPT_REPLIES as usize, WHAT)?;
+        input.finish()?;
+        if low.checked_add(2 * WINDOW).is_none() || floor.checked_add(items.len() as u64).is_none()
+        {
+            return Err(DecodeError::NotCanonical(WHAT));
+        }
+        let mut entry = Self { low, above, floor, slots: VecDeque::new(), bytes: 0 };
+        for (number, result) in (floor..).zip(items.iter()) {
+            if result.is_empty() {
+                entry.slots.push_back(None);
+                continue;
+            }
+            if entry.admission(number) != Admission::Duplicate {
+                return Err(DecodeError::NotCanonical(WHAT));
+            }
+            decode_result(result.clone())?;
+            // A copy, so that the received chunk does not live as long as its last result.
+            let result = Bytes::copy_from_slice(&result);
+            let leaf = result_leaf(suite, client, RequestSeq(number), &result);
+            entry.bytes += result.len();
+            entry.slots.push_back(Some(Kept { leaf, result }));
+        }
+        Ok(entry)
+    }
+}
+
+/// The leaf of an operation in its block's results tree. `result` starts with the status byte.
+pub(crate) fn result_leaf(
+    suite: Suite,
+    client: ClientId,
+    seq: RequestSeq,
+    result: &[u8],
+) -> Digest {
+    hash(suite, &[&client.0.to_le_bytes(), &seq.0.to_le_bytes(), result])
+}
+
+/// The table of all clients.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientTable {
+    suite: Suite,
+    entries: BTreeMap<ClientId, Entry>,
+    /// Clients whose entry changed since the last digest.
+    dirty: BTreeSet<ClientId>,
+    tree: MerkleMap,
+}
+
+impl ClientTable {
+    pub(crate) fn new(suite: Suite) -> Self {
+        Self {
+            suite,
+            entries: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            tree: MerkleMap::new(suite),
+        }
+    }
+
+    /// Decides on each operation of a package and takes the fresh ones as executed from here on.
+    pub(crate) fn admit(&mut self, package: &Package, admissions: &mut Vec<Admission>) {
+        let entry = self.entries.entry(package.client).or_default();
+        admissions.extend(package.numbered().map(|(seq, _)| {
+            let admission = entry.admission(seq.0);
+            if admission == Admission::Fresh {
+                entry.mark(seq.0);
+            }
+            admission
+        }));
+        self.dirty.insert(package.client);
+    }
+
+    /// Whether the number was executed.
+    pub(crate) fn executed(&self, client: ClientId, seq: RequestSeq) -> bool {
+        self.entries.get(&client).is_some_and(|e| e.admission(seq.0) == Admission::Duplicate)
+    }
+
+    /// The result of an executed number with its status byte, while it is kept.
+    pub(crate) fn kept(&self, client: ClientId, seq: RequestSeq) -> Option<&Bytes> {
+        self.entries.get(&client)?.kept(seq.0).map(|kept| &kept.result)
+    }
+
+    /// Keeps the result of a number that was fresh. `leaf` is its [`result_leaf`].
+    pub(crate) fn keep(&mut self, client: ClientId, seq: RequestSeq, leaf: Digest, result: Bytes) {
+        let entry = self.entries.get_mut(&client).expect("it was admitted before");
+        entry.keep(seq.0, Kept { leaf, result });
+    }
+
+    pub(crate) fn digest(&mut self) -> Digest {
+        while let Some(client) = self.dirty.pop_first() {
+            let digest = self.entries[&client].digest(self.suite);
+            self.tree.set(&client.0.to_be_bytes(), Some(digest));
+        }
+        self.tree.root()
+    }
+
+    /// One chunk a client, under its id in big-endian.
+    pub(crate) fn snapshot(&self) -> impl Iterator<Item = ([u8; 8], Bytes)> {
+        self.entries.iter().map(|(client, entry)| (client.0.to_be_bytes(), entry.encode()))
+    }
+
+    /// Adds a client from its chunk.
+    pub(crate) fn restore(&mut self, label: &[u8], chunk: &Bytes) -> Result<(), DecodeError> {
+        let label = label.try_into().map_err(|_| DecodeError::NotCanonical(WHAT))?;
+        let client = ClientId(u64::from_be_bytes(label));
+        let entry = Entry::decode(client, chunk, self.suite)?;
+        self.entries.insert(client, entry);
+        self.dirty.insert(client);
+        Ok(())
+    }
+}

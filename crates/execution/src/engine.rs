@@ -1,0 +1,542 @@
+//! The engine: turns ordered batches into blocks, replies and checkpoints.
+//!
+//! - A batch with packages makes the next block; one without makes none.
+//! - An operation is executed when its number is fresh (see [`crate::WINDOW`]). A duplicate is
+//!   answered with the result that it had the first time.
+//! - Agreed time is max(previous + 1, proposed).
+//! - Results are chained: `R(0)` is [`EMPTY_ROOT`], and `R(h) = H(R(h-1) | results root of h)`;
+//!   the leaves of a results root are `H(client | number | status | result)`, one for each
+//!   operation of the body in order. With a lag above zero the state digest after the block enters
+//!   too, `R(h) = H(R(h-1) | results root of h | state of h)`, so that a checkpoint vouches for
+//!   the digests that the next headers will carry.
+//! - A checkpoint names everything by digest, and a snapshot restores exactly that or fails.
+
+use crate::client_table::{Admission, ClientTable, result_leaf};
+use crate::reply::{PackageReply, Status};
+use crate::{AppError, Application, Context, Operation, Proposal, Replies};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use tercio_crypto::{hash, merkle_root};
+use tercio_types::{
+    Batch, BlockHeader, ChainId, Checkpoint, Digest, EMPTY_ROOT, Epoch, Height, OpKind, Package,
+    RequestSeq, SeqNum, Suite, Timestamp,
+};
+use tercio_wire::{DecodeError, Reader, block_hash, list};
+use thiserror::Error;
+
+/// Labels of a snapshot start with one of these bytes.
+const APP: u8 = b'a';
+const CLIENT: u8 = b'c';
+const ENGINE: u8 = b'e';
+
+/// What executing a batch gave.
+#[derive(Clone, Debug)]
+pub struct Executed {
+    /// The head of the block; `None` when the batch had no packages.
+    pub block: Option<BlockHeader>,
+    /// One reply a package, in order.
+    pub replies: Vec<PackageReply>,
+}
+
+/// Why a logged block cannot be executed again. Either the log is not of this chain and state, or
+/// the application is not deterministic.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("block {height} diverges in {field}: the log has {logged}, execution gives {computed}")]
+pub struct Divergence {
+    /// The height that was to be executed.
+    pub height: Height,
+    /// The first field of the header that differs.
+    pub field: &'static str,
+    /// Its value in the log.
+    pub logged: String,
+    /// Its value here.
+    pub computed: String,
+}
+
+/// Why a snapshot was not restored. The engine is of no use then.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// A label is unknown, missing, or not above the one before.
+    #[error("snapshot label {0:02x?} is out of place")]
+    Label(Bytes),
+    /// The snapshot has no engine chunk.
+    #[error("the snapshot has no engine chunk")]
+    NoEngine,
+    /// A chunk cannot be read.
+    #[error("snapshot chunk: {0}")]
+    Chunk(#[from] DecodeError),
+    /// The application refused its chunks.
+    #[error("application: {0}")]
+    Application(#[from] AppError),
+    /// What was restored is not what the checkpoint names.
+    #[error("{what} is {found}, but the checkpoint has {expected}")]
+    Mismatch {
+        /// Which part.
+        what: &'static str,
+        /// The checkpoint's digest or number.
+        expected: String,
+        /// What the snapshot gives.
+        found: String,
+    },
+}
+
+/// What a block left behind for the headers `lag` heights above.
+#[derive(Clone, Copy, Debug)]
+struct Lagged {
+    /// The block's own results root.
+    root: Digest,
+    /// The state after it.
+    state: Digest,
+    /// The chained results after it.
+    results: Digest,
+}
+
+/// Executes batches in order, exactly once an operation, and keeps the chain's head.
+pub struct Engine {
+    app: Box<dyn Application>,
+    suite: Suite,
+    epoch: Epoch,
+    membership: Digest,
+    lag: u16,
+    clients: ClientTable,
+    seq: SeqNum,
+    height: Height,
+    /// The hash of the last header; the chain id before the first.
+    block: Digest,
+    results: Digest,
+    time: Timestamp,
+    /// The last `lag` blocks, and the chained results before them.
+    lagged: VecDeque<Lagged>,
+    before_lagged: Digest,
+    scratch: Scratch,
+}
+
+/// Memory that is used again for every batch.
+#[derive(Default)]
+struct Scratch {
+    operations: Vec<Operation>,
+    results: Replies,
+    admissions: Vec<Admission>,
+    leaves: Vec<Digest>,
+}
+
+impl Engine {
+    /// An engine at genesis: height 0, no client has executed anything, `app` in its first state.
+    /// Headers carry results and state digest `lag` heights late; 0 means not at all (each block
+    /// then costs no state digest).
+    #[must_use]
+    pub fn new(
+        app: Box<dyn Application>,
+        suite: Suite,
+        chain: ChainId,
+        epoch: Epoch,
+        membership: Digest,
+        lag: u16,
+    ) -> Self {
+        Self {
+            app,
+            suite,
+            epoch,
+            membership,
+            lag,
+            clients: ClientTable::new(suite),
+            seq: SeqNum(0),
+            height: Height(0),
+            block: Digest(chain.0),
+            results: EMPTY_ROOT,
+            time: Timestamp(0),
+            lagged: VecDeque::new(),
+            before_lagged: EMPTY_ROOT,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// The last executed sequence number.
+    #[must_use]
+    pub fn seq(&self) -> SeqNum {
+        self.seq
+    }
+
+    /// The last block's height.
+    #[must_use]
+    pub fn height(&self) -> Height {
+        self.height
+    }
+
+    /// The hash of the last block's header; the chain id at height 0.
+    #[must_use]
+    pub fn block(&self) -> Digest {
+        self.block
+    }
+
+    /// Agreed time after the last block.
+    #[must_use]
+    pub fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    /// Executes the batch that was ordered under `seq`. `batch_digest` is the batch's own.
+    ///
+    /// # Panics
+    /// When `seq` is not above the last one, or the application does not push exactly one result
+    /// an operation.
+    pub fn execute(&mut self, seq: SeqNum, batch: &Batch, batch_digest: Digest) -> Executed {
+        assert!(seq > self.seq, "{seq:?} was executed before");
+        if batch.packages.is_empty() {
+            self.seq = seq;
+            return Executed { block: None, replies: Vec::new() };
+        }
+        let header = self.next_header(seq, batch, batch_digest);
+        let replies = self.apply(&header, batch);
+        Executed { block: Some(header), replies }
+    }
+
+    /// Executes a logged block again, on recovery. That `batch` is the body which the header
+    /// names is the caller's to know: the log checks its records.
+    ///
+    /// # Errors
+    /// When the header would be another; nothing was executed then. Results and state of this
+    /// block show in the checkpoint after it, and in the headers `lag` above.
+    pub fn replay(&mut self, header: &BlockHeader, batch: &Batch) -> Result<(), Divergence> {
+        let computed = self.next_header(header.seq, batch, header.body);
+        let height = computed.height;
+        let differs = |field, logged: &dyn ToString, computed: &dyn ToString| {
+            let (logged, computed) = (logged.to_string(), computed.to_string());
+            if logged == computed {
+                Ok(())
+            } else {
+                Err(Divergence { height, field, logged, computed })
+            }
+        };
+        if *header != computed {
+            differs("suite", &header.suite.number(), &computed.suite.number())?;
+            differs("epoch", &header.epoch, &computed.epoch)?;
+            differs("height", &header.height, &computed.height)?;
+            differs("parent", &header.parent, &computed.parent)?;
+            differs("time", &header.time, &computed.time)?;
+            differs("ops", &header.ops, &computed.ops)?;
+            differs("lag", &header.lag, &computed.lag)?;
+            differs("results", &header.results, &computed.results)?;
+            differs("state", &header.state, &computed.state)?;
+        }
+        if header.seq <= self.seq {
+            let (logged, computed) = (header.seq.to_string(), format!("above {}", self.seq));
+            return Err(Divergence { height, field: "seq", logged, computed });
+        }
+        if batch.packages.is_empty() {
+            let (logged, computed) = ("no packages".into(), "no block".into());
+            return Err(Divergence { height, field: "body", logged, computed });
+        }
+        self.apply(&computed, batch);
+        Ok(())
+    }
+
+    fn next_header(&self, seq: SeqNum, batch: &Batch, body: Digest) -> BlockHeader {
+        let due = self.lagged.front().filter(|_| self.lagged.len() == usize::from(self.lag));
+        BlockHeader {
+            suite: self.suite,
+            epoch: self.epoch,
+            height: self.height.next(),
+            seq,
+            parent: self.block,
+            body,
+            time: batch.time.max(self.time.next()),
+            ops: u32::try_from(batch.ops()).expect("a batch fits into a frame"),
+            lag: self.lag,
+            results: due.map_or(EMPTY_ROOT, |due| due.results),
+            state: due.map_or(EMPTY_ROOT, |due| due.state),
+        }
+    }
+
+    fn apply(&mut self, header: &BlockHeader, batch: &Batch) -> Vec<PackageReply> {
+        let seed = hash(self.suite, &[&header.parent.0, &header.body.0]);
+        let context = Context { height: header.height, time: header.time, seed };
+        let Scratch { operations, results, admissions, leaves } = &mut self.scratch;
+        admissions.clear();
+        leaves.clear();
+        results.clear();
+        for package in &batch.packages {
+            let from = admissions.len();
+            self.clients.admit(package, admissions);
+            if package.kind == OpKind::User {
+                let fresh = package.numbered().zip(&admissions[from..]);
+                operations.extend(fresh.filter(|(_, a)| **a == Admission::Fresh).map(
+                    |((seq, op), _)| Operation { client: package.client, seq, op: op.clone() },
+                ));
+            }
+        }
+        self.app.execute(&context, operations, results);
+        assert_eq!(results.len(), operations.len(), "the application owes one result an operation");
+        // Operations are slices of received frames, which must not live until the next batch.
+        operations.clear();
+
+        let mut answers = Answers {
+            suite: self.suite,
+            clients: &mut self.clients,
+            results: &self.scratch.results,
+            next: 0,
+            leaves: &mut self.scratch.leaves,
+        };
+        let mut admissions = self.scratch.admissions.as_slice();
+        let mut replies = Vec::with_capacity(batch.packages.len());
+        for package in &batch.packages {
+            let (here, rest) = admissions.split_at(package.ops.len());
+            admissions = rest;
+            replies.push(answers.answer(package, here));
+        }
+
+        self.seq = header.seq;
+        self.height = header.height;
+        self.block = block_hash(header);
+        self.time = header.time;
+        let root = merkle_root(self.suite, &self.scratch.leaves);
+        self.chain_results(root);
+        replies
+    }
+
+    fn chain_results(&mut self, root: Digest) {
+        if self.lag == 0 {
+            self.results = hash(self.suite, &[&self.results.0, &root.0]);
+            return;
+        }
+        let state = self.app.state_digest();
+        self.results = hash(self.suite, &[&self.results.0, &root.0, &state.0]);
+        if self.lagged.len() == usize::from(self.lag) {
+            let oldest = self.lagged.pop_front().expect("a lag above zero");
+            self.before_lagged = oldest.results;
+        }
+        self.lagged.push_back(Lagged { root, state, results: self.results });
+    }
+
+    /// The reply to a package that was sent again, when all its operations have been executed;
+    /// otherwise it has to be ordered.
+    #[must_use]
+    pub fn reply(&self, package: &Package) -> Option<PackageReply> {
+        let (client, first, count) = (package.client, package.first, package.ops.len());
+        let seq = |i: usize| RequestSeq(first.0 + i as u64);
+        if !(0..count).all(|i| self.clients.executed(client, seq(i))) {
+            return None;
+        }
+        let mut body = Vec::new();
+        list::encode(&mut body, count, |i, out| match self.clients.kept(client, seq(i)) {
+            Some(result) => out.extend_from_slice(result),
+            None => out.push(Status::NoLongerKept as u8),
+        });
+        let body = Bytes::from(body);
+        let digest = hash(self.suite, &[&body]);
+        Some(PackageReply { client, first, replier: package.replier, body, digest })
+    }
+
+    /// The checkpoint after everything up to `seq`. Its cost follows what changed since the last
+    /// one.
+    ///
+    /// # Panics
+    /// When something above `seq` was executed already.
+    pub fn checkpoint(&mut self, seq: SeqNum) -> Checkpoint {
+        assert!(seq >= self.seq, "executed {:?} already", self.seq);
+        Checkpoint {
+            seq,
+            height: self.height,
+            block: self.block,
+            results: self.results,
+            state: self.app.state_digest(),
+            clients: self.clients.digest(),
+            membership: self.membership,
+            epoch: self.epoch,
+            time: self.time,
+        }
+    }
+
+    /// All that [`Self::restore`] needs beside the checkpoint of the same moment, as labelled
+    /// chunks in ascending order.
+    pub fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+        let label = |kind: u8, rest: &[u8]| Bytes::from([&[kind], rest].concat());
+        let app = self.app.snapshot();
+        let mut chunks: Vec<_> = app.into_iter().map(|(l, c)| (label(APP, &l), c)).collect();
+        chunks.extend(self.clients.snapshot().map(|(l, c)| (label(CLIENT, &l), c)));
+        let mut engine = Vec::new();
+        if self.lag > 0 {
+            engine.extend_from_slice(&self.before_lagged.0);
+        }
+        for block in &self.lagged {
+            engine.extend_from_slice(&block.root.0);
+            engine.extend_from_slice(&block.state.0);
+        }
+        chunks.push((label(ENGINE, b""), engine.into()));
+        chunks
+    }
+
+    /// Goes to the state of `checkpoint`, which the caller knows to be certified, and of which
+    /// `chunks` are the snapshot.
+    ///
+    /// # Errors
+    /// When the chunks do not give the digests that the checkpoint names. The state is unspecified
+    /// then, and the caller makes a new engine.
+    pub fn restore(
+        &mut self,
+        checkpoint: &Checkpoint,
+        chunks: &[(Bytes, Bytes)],
+    ) -> Result<(), RestoreError> {
+        expect("membership", checkpoint.membership, self.membership)?;
+        expect("epoch", checkpoint.epoch, self.epoch)?;
+        self.clients = ClientTable::new(self.suite);
+        let mut app = Vec::new();
+        let mut engine = None;
+        let mut last: Option<&Bytes> = None;
+        for (label, chunk) in chunks {
+            let misplaced = || RestoreError::Label(label.clone());
+            if last.is_some_and(|last| last >= label) {
+                return Err(misplaced());
+            }
+            last = Some(label);
+            match label.first() {
+                Some(&APP) => app.push((label.slice(1..), chunk.clone())),
+                Some(&CLIENT) => self.clients.restore(&label[1..], chunk)?,
+                Some(&ENGINE) if label.len() == 1 => engine = Some(chunk),
+                _ => return Err(misplaced()),
+            }
+        }
+        self.restore_results(engine.ok_or(RestoreError::NoEngine)?, checkpoint)?;
+        self.app.restore(&app)?;
+        expect("state", checkpoint.state, self.app.state_digest())?;
+        expect("client table", checkpoint.clients, self.clients.digest())?;
+        self.seq = checkpoint.seq;
+        self.height = checkpoint.height;
+        self.block = checkpoint.block;
+        self.time = checkpoint.time;
+        Ok(())
+    }
+
+    fn restore_results(&mut self, chunk: &Bytes, to: &Checkpoint) -> Result<(), RestoreError> {
+        const WHAT: &str = "engine chunk";
+        let mut input = Reader::new(chunk.clone(), self.suite);
+        // Without a lag the checkpoint has it all.
+        let mut results = if self.lag == 0 { to.results } else { input.digest(WHAT)? };
+        self.before_lagged = if self.lag == 0 { EMPTY_ROOT } else { results };
+        self.lagged.clear();
+        for _ in 0..to.height.0.min(self.lag.into()) {
+            let (root, state) = (input.digest(WHAT)?, input.digest(WHAT)?);
+            results = hash(self.suite, &[&results.0, &root.0, &state.0]);
+            self.lagged.push_back(Lagged { root, state, results });
+        }
+        input.finish()?;
+        expect("results", to.results, results)?;
+        self.results = results;
+        Ok(())
+    }
+
+    /// Primary, with proposal hooks: which packages of a batch to propose, by index, and in which
+    /// order. System packages are not the application's to judge; they come last.
+    pub fn build_proposal(&mut self, batch: &Batch) -> Vec<usize> {
+        let mut keep = self.app.build_proposal(&proposal(batch));
+        let mut seen = vec![false; batch.packages.len()];
+        let is_user = |i: usize| batch.packages.get(i).is_some_and(|p| p.kind == OpKind::User);
+        keep.retain(|&i| is_user(i) && !std::mem::replace(&mut seen[i], true));
+        keep.extend((0..batch.packages.len()).filter(|&i| !is_user(i)));
+        keep
+    }
+
+    /// Backups, with proposal hooks, before they vote.
+    ///
+    /// # Errors
+    /// The application's veto.
+    pub fn validate_proposal(&mut self, batch: &Batch) -> Result<(), AppError> {
+        self.app.validate_proposal(&proposal(batch))
+    }
+
+    /// The application's cheap look at an operation before it is ordered.
+    ///
+    /// # Errors
+    /// Why it can never make sense.
+    pub fn check(&self, operation: &[u8]) -> Result<(), AppError> {
+        self.app.check(operation)
+    }
+
+    /// Asks the application about the current state.
+    ///
+    /// # Errors
+    /// When the question makes no sense.
+    pub fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
+        self.app.query(question)
+    }
+}
+
+/// Writes the replies of a block, package by package.
+struct Answers<'a> {
+    suite: Suite,
+    clients: &'a mut ClientTable,
+    results: &'a Replies,
+    /// The next of `results`.
+    next: usize,
+    leaves: &'a mut Vec<Digest>,
+}
+
+impl Answers<'_> {
+    fn answer(&mut self, package: &Package, admissions: &[Admission]) -> PackageReply {
+        let (client, first) = (package.client, package.first);
+        let seq = |i: usize| RequestSeq(first.0 + i as u64);
+        let from = self.leaves.len();
+        let mut body = Vec::new();
+        list::encode(&mut body, package.ops.len(), |i, out| {
+            let start = out.len();
+            match admissions[i] {
+                Admission::Fresh if package.kind == OpKind::System => {
+                    out.push(Status::Unsupported as u8);
+                }
+                Admission::Fresh => {
+                    out.push(Status::Executed as u8);
+                    out.extend_from_slice(self.results.get(self.next));
+                    self.next += 1;
+                }
+                Admission::Duplicate => match self.clients.kept(client, seq(i)) {
+                    Some(result) => out.extend_from_slice(result),
+                    None => out.push(Status::NoLongerKept as u8),
+                },
+                Admission::Beyond => out.push(Status::BeyondWindow as u8),
+            }
+            self.leaves.push(result_leaf(self.suite, client, seq(i), &out[start..]));
+        });
+        let body = Bytes::from(body);
+        self.keep(package, admissions, from, &body);
+        let digest = hash(self.suite, &[&body]);
+        PackageReply { client, first, replier: package.replier, body, digest }
+    }
+
+    /// Keeps the fresh results. When all are fresh they are slices of the reply, without a copy.
+    /// Otherwise one of them would keep the rest of the reply alive, which a client could use to
+    /// make memory grow.
+    fn keep(&mut self, package: &Package, admissions: &[Admission], from: usize, body: &Bytes) {
+        let all_fresh = admissions.iter().all(|a| *a == Admission::Fresh);
+        let items = list::List::decode(&mut Reader::new(body.clone(), self.suite), usize::MAX, "")
+            .expect("a list that was just written");
+        for (i, (seq, _)) in package.numbered().enumerate() {
+            if admissions[i] == Admission::Fresh {
+                let item = items.get(i).expect("one item an operation");
+                let result = if all_fresh { item } else { Bytes::copy_from_slice(&item) };
+                self.clients.keep(package.client, seq, self.leaves[from + i], result);
+            }
+        }
+    }
+}
+
+fn proposal(batch: &Batch) -> Proposal {
+    let user = batch.packages.iter().enumerate().filter(|(_, p)| p.kind == OpKind::User);
+    let operations = user.flat_map(|(index, package)| {
+        let client = package.client;
+        package.numbered().map(move |(seq, op)| (index, Operation { client, seq, op: op.clone() }))
+    });
+    Proposal { time: batch.time, operations: operations.collect() }
+}
+
+fn expect<T: PartialEq + ToString>(
+    what: &'static str,
+    expected: T,
+    found: T,
+) -> Result<(), RestoreError> {
+    if expected == found {
+        return Ok(());
+    }
+    let (expected, found) = (expected.to_string(), found.to_string());
+    Err(RestoreError::Mismatch { what, expected, found })
+}

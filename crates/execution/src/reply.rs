@@ -1,0 +1,128 @@
+//! The results of a package as bytes: what replicas answer and clients compare.
+//!
+//! ```text
+//! list (tercio_wire::list) of one item an operation: status: u8 | result
+//! status  0 executed  1 beyond window  2 no longer kept  3 unsupported
+//! ```
+//! Only an executed operation's result has bytes. There is no view and no block in it, so that
+//! correct replicas give equal bytes whenever they answer.
+
+use bytes::Bytes;
+use tercio_types::{ClientId, Digest, ReplicaId, RequestSeq, Suite};
+use tercio_wire::{DecodeError, Reader, list};
+
+/// The most results in a package's reply: as many as a package can have operations.
+const MAX_RESULTS: usize = 1 << 16;
+
+/// What became of one operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpResult {
+    /// It was executed, once; the application's result.
+    Executed(Bytes),
+    /// Its number is further than [`crate::WINDOW`] above the lowest one that was not executed. It
+    /// was not executed and may be sent again.
+    BeyondWindow,
+    /// It was executed, but so long ago that the result is gone.
+    NoLongerKept,
+    /// It was a system request that this version does not know. Its number is used up.
+    Unsupported,
+}
+
+/// The status byte before a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Status {
+    Executed = 0,
+    BeyondWindow = 1,
+    NoLongerKept = 2,
+    Unsupported = 3,
+}
+
+/// The answer to a package.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageReply {
+    /// Who asked.
+    pub client: ClientId,
+    /// The number of the first operation.
+    pub first: RequestSeq,
+    /// The replica that answers with `body`; the others answer with `digest`.
+    pub replier: ReplicaId,
+    /// The results, as [`encode_results`] writes them.
+    pub body: Bytes,
+    /// The hash of `body`.
+    pub digest: Digest,
+}
+
+/// Writes the results of a package.
+#[must_use]
+pub fn encode_results(results: &[OpResult]) -> Bytes {
+    let mut out = Vec::new();
+    list::encode(&mut out, results.len(), |i, out| match &results[i] {
+        OpResult::Executed(result) => {
+            out.push(Status::Executed as u8);
+            out.extend_from_slice(result);
+        }
+        OpResult::BeyondWindow => out.push(Status::BeyondWindow as u8),
+        OpResult::NoLongerKept => out.push(Status::NoLongerKept as u8),
+        OpResult::Unsupported => out.push(Status::Unsupported as u8),
+    });
+    out.into()
+}
+
+/// Reads the results of a package; executed ones are slices of `body`.
+///
+/// # Errors
+/// When the bytes are no canonical list of results.
+pub fn decode_results(body: &Bytes, suite: Suite) -> Result<Vec<OpResult>, DecodeError> {
+    let mut input = Reader::new(body.clone(), suite);
+    let items = list::List::decode(&mut input, MAX_RESULTS, "results")?;
+    input.finish()?;
+    items.iter().map(decode_result).collect()
+}
+
+pub(crate) fn decode_result(item: Bytes) -> Result<OpResult, DecodeError> {
+    let (&status, result) = item.split_first().ok_or(DecodeError::Truncated("result"))?;
+    match status {
+        0 => Ok(OpResult::Executed(item.slice(1..))),
+        1..=3 if !result.is_empty() => Err(DecodeError::NotCanonical("result")),
+        1 => Ok(OpResult::BeyondWindow),
+        2 => Ok(OpResult::NoLongerKept),
+        3 => Ok(OpResult::Unsupported),
+        other => Err(DecodeError::Unknown { what: "result status", found: other.into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_round_trip() {
+        let all = [
+            OpResult::Executed(Bytes::from_static(b"done")),
+            OpResult::Executed(Bytes::new()),
+            OpResult::BeyondWindow,
+            OpResult::NoLongerKept,
+            OpResult::Unsupported,
+        ];
+        assert_eq!(decode_results(&encode_results(&all), Suite::default()).unwrap(), all);
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        let one = |item: &[u8]| {
+            let mut out = Vec::new();
+            list::encode(&mut out, 1, |_, out| out.extend_from_slice(item));
+            decode_results(&out.into(), Suite::default())
+        };
+        assert_eq!(one(b""), Err(DecodeError::Truncated("result")));
+        assert_eq!(one(b"\x01x"), Err(DecodeError::NotCanonical("result")));
+        assert_eq!(one(b"\x04"), Err(DecodeError::Unknown { what: "result status", found: 4 }));
+        let mut trailing = encode_results(&[OpResult::Unsupported]).to_vec();
+        trailing.push(0);
+        assert_eq!(
+            decode_results(&trailing.into(), Suite::default()),
+            Err(DecodeError::Trailing(1))
+        );
+    }
+}
