@@ -1,1 +1,58 @@
-//! (being built)
+//! Authenticated TCP links that carry frames. The entry is [`Transport`]: one object an event loop
+//! thread, over epoll, without an async runtime. What comes out of [`Transport::poll`] are
+//! [`TransportEvent`]s; what [`Transport::send`] takes leaves with one vectored write per peer and
+//! turn.
+//!
+//! Architecture invariant: nothing here knows what a frame means. It is delimited by its header and
+//! handed on.
+//!
+//! # Who dials
+//! A replica dials every replica with a lower id, so that a pair has one link; a client dials every
+//! replica. A link that is lost is dialled again, for ever: after 20 ms, then twice as long each
+//! time up to a second. Links lose frames whenever they break or a queue is full; the protocol above
+//! counts loss as normal and sends again.
+//!
+//! # Handshake
+//! ```text
+//! dialler  -> hello (64 B) | Noise message 1 (48 B)
+//! listener -> answer (8 B) | Noise message 2 (48 B)       a refusal is the answer alone
+//! dialler  -> confirmation (16 B)
+//! hello    magic 'TRCO' | wire version: u8 | protocol version: u8 | role of the dialler: u8
+//!          | role of the listener: u8 | epoch: u64 | dialler's id: u64 | listener's id: u64
+//!          | chain id: 32 B
+//! answer   magic 'TRCO' | wire version: u8 | protocol version: u8 | status: u8 | zero: u8
+//! ```
+//! Noise is `Noise_KK_25519_ChaChaPoly_SHA256` with the X25519 forms of the members' Ed25519
+//! identities, which the membership tells both sides beforehand. The prologue is the hello, which
+//! names both parties: versions, chain, epoch and identities are therefore proven on both sides or
+//! the handshake fails. Message 1 of KK can be replayed, so the listener believes the dialler only
+//! after the confirmation, an empty message under the session's keys, which nobody can make who did
+//! not just receive message 2. A newer authenticated link replaces an older one of the same peer.
+//!
+//! # After the handshake frames travel in the clear
+//! Each frame carries its own authenticator, under keys that both sides derive from their static
+//! identities (`tercio_crypto::Keyring`), independent of the Noise session. That is on purpose: a
+//! network card that counts votes must read and check them without a session; a vote is worth the
+//! same on whatever link or datagram it came; and a frame can be handed on. What the handshake adds
+//! is that a stranger holds no link, no memory and no place in a queue. Whether a frame's sender is
+//! the link's peer is for the receiver of the frame to check.
+//!
+//! # Bounds
+//! Everything that a peer can make grow is bounded by [`Limits`]: a frame's length, a queue's bytes,
+//! links of clients, handshakes under way (beyond it the oldest gives way) and their time, bytes read
+//! from a peer in a turn. What is dropped is counted by reason in [`Transport::counters`].
+
+mod dial;
+mod error;
+mod handshake;
+mod inbox;
+mod link;
+mod outbox;
+mod settings;
+mod transport;
+
+pub use dial::DialError;
+pub use error::{BindError, Disconnect, FrameError, Refusal, SendError};
+pub use handshake::PROTOCOL_VERSION;
+pub use settings::{Limits, Listen, Settings};
+pub use transport::{Transport, TransportEvent, Waker};

@@ -1,0 +1,249 @@
+//! The handshake without I/O: what to send, and what to think of what came. The crate's
+//! documentation gives the bytes.
+
+use crate::Refusal;
+use snow::{Builder, HandshakeState, params::NoiseParams};
+use std::sync::Arc;
+use tercio_crypto::{SecretKey, x25519_public};
+use tercio_types::{ClientId, Membership, Principal, PublicKey, ReplicaId};
+use tercio_wire::WIRE_VERSION;
+
+/// The version of handshake, protocol and disk formats that this build speaks; any other is
+/// refused.
+pub const PROTOCOL_VERSION: u8 = 1;
+
+/// The bytes of a hello.
+const HELLO: usize = 64;
+/// A Noise message without a payload: an ephemeral key and a tag.
+const NOISE: usize = 48;
+/// All that the dialler says first.
+pub(crate) const OPENING: usize = HELLO + NOISE;
+/// The bytes of an answer that refuses.
+pub(crate) const ANSWER_HEAD: usize = 8;
+/// The bytes of an answer that goes on.
+pub(crate) const ANSWER: usize = ANSWER_HEAD + NOISE;
+/// The bytes of the dialler's confirmation.
+pub(crate) const CONFIRM: usize = 16;
+
+const MAGIC: [u8; 4] = *b"TRCO";
+const PATTERN: &str = "Noise_KK_25519_ChaChaPoly_SHA256";
+const ACCEPTED: u8 = 0;
+
+fn code(refusal: Refusal) -> u8 {
+    match refusal {
+        Refusal::WrongVersion { .. } => 1,
+        Refusal::WrongChain => 2,
+        Refusal::WrongEpoch => 3,
+        Refusal::UnknownId => 4,
+        Refusal::NotForMe => 5,
+        Refusal::TooManyLinks => 6,
+        Refusal::WrongDirection => 7,
+        Refusal::BadProof => 8,
+        Refusal::Garbage => 9,
+        Refusal::TimedOut => 10,
+    }
+}
+
+fn refusal(code: u8, wire: u8, protocol: u8) -> Refusal {
+    match code {
+        1 => Refusal::WrongVersion { wire, protocol },
+        2 => Refusal::WrongChain,
+        3 => Refusal::WrongEpoch,
+        4 => Refusal::UnknownId,
+        5 => Refusal::NotForMe,
+        6 => Refusal::TooManyLinks,
+        7 => Refusal::WrongDirection,
+        8 => Refusal::BadProof,
+        10 => Refusal::TimedOut,
+        _ => Refusal::Garbage,
+    }
+}
+
+fn number(principal: Principal) -> (u8, u64) {
+    match principal {
+        Principal::Replica(id) => (0, id.0.into()),
+        Principal::Client(id) => (1, id.0),
+    }
+}
+
+fn principal(role: u8, id: u64) -> Option<Principal> {
+    match role {
+        0 => Some(Principal::Replica(ReplicaId(u16::try_from(id).ok()?))),
+        1 => Some(Principal::Client(ClientId(id))),
+        _ => None,
+    }
+}
+
+fn key_of(membership: &Membership, who: Principal) -> Option<PublicKey> {
+    match who {
+        Principal::Replica(id) => membership.member(id).map(|m| m.key),
+        Principal::Client(id) => membership.client(id).map(|c| c.key),
+    }
+}
+
+/// The first bytes of an answer.
+fn answer_head(status: u8) -> [u8; ANSWER_HEAD] {
+    let [a, b, c, d] = MAGIC;
+    [a, b, c, d, WIRE_VERSION, PROTOCOL_VERSION, status, 0]
+}
+
+/// The answer that refuses.
+pub(crate) fn refuse(why: Refusal) -> [u8; ANSWER_HEAD] {
+    answer_head(code(why))
+}
+
+/// Magic and versions, as far as they are there. They stand first in every version, so that
+/// another version is told apart from garbage.
+fn check_head(bytes: &[u8]) -> Result<(), Refusal> {
+    let have = bytes.len().min(MAGIC.len());
+    if bytes[..have] != MAGIC[..have] {
+        return Err(Refusal::Garbage);
+    }
+    if let Some(&[.., wire, protocol]) = bytes.first_chunk::<6>()
+        && (wire, protocol) != (WIRE_VERSION, PROTOCOL_VERSION)
+    {
+        return Err(Refusal::WrongVersion { wire, protocol });
+    }
+    Ok(())
+}
+
+/// Who we are, and what we hold others against.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) me: Principal,
+    pub(crate) secret: SecretKey,
+    pub(crate) membership: Arc<Membership>,
+}
+
+impl Identity {
+    /// Our own key as the membership has it.
+    pub(crate) fn listed_key(&self) -> Option<PublicKey> {
+        key_of(&self.membership, self.me)
+    }
+
+    fn hello(&self, to: ReplicaId) -> [u8; HELLO] {
+        let mut out = [0; HELLO];
+        let (role, id) = number(self.me);
+        let (to_role, to_id) = number(Principal::Replica(to));
+        out[..4].copy_from_slice(&MAGIC);
+        out[4..8].copy_from_slice(&[WIRE_VERSION, PROTOCOL_VERSION, role, to_role]);
+        out[8..16].copy_from_slice(&self.membership.epoch().0.to_le_bytes());
+        out[16..24].copy_from_slice(&id.to_le_bytes());
+        out[24..32].copy_from_slice(&to_id.to_le_bytes());
+        out[32..].copy_from_slice(&self.membership.chain().0);
+        out
+    }
+
+    fn noise(&self, peer: Principal, hello: &[u8], dials: bool) -> Option<HandshakeState> {
+        let theirs = x25519_public(&key_of(&self.membership, peer)?).ok()?;
+        let ours = self.secret.x25519();
+        let params: NoiseParams = PATTERN.parse().expect("a Noise pattern");
+        let builder = Builder::new(params)
+            .prologue(hello)
+            .and_then(|b| b.local_private_key(&*ours))
+            .and_then(|b| b.remote_public_key(&theirs))
+            .expect("each is set once, with 32 bytes");
+        let state = if dials { builder.build_initiator() } else { builder.build_responder() };
+        Some(state.expect("the pattern has all keys that it needs"))
+    }
+
+    /// What to say first to `peer`. `None` when the membership has no usable key for it.
+    pub(crate) fn open(&self, peer: ReplicaId) -> Option<(Dialling, [u8; OPENING])> {
+        let mut out = [0; OPENING];
+        let hello = self.hello(peer);
+        let mut noise = self.noise(Principal::Replica(peer), &hello, true)?;
+        out[..HELLO].copy_from_slice(&hello);
+        let wrote = noise.write_message(&[], &mut out[HELLO..]);
+        assert_eq!(wrote, Ok(NOISE), "an ephemeral key and a tag");
+        Some((Dialling { noise: Box::new(noise) }, out))
+    }
+
+    /// What to think of an opening of which at least `bytes` are there; `None` while more must
+    /// come. Checks all that can be checked without a key.
+    pub(crate) fn check_opening(&self, bytes: &[u8]) -> Result<Option<Principal>, Refusal> {
+        check_head(bytes)?;
+        let Some(opening) = bytes.first_chunk::<OPENING>() else { return Ok(None) };
+        let word = |at: usize| u64::from_le_bytes(*opening[at..].first_chunk().expect("8 bytes"));
+        if opening[32..64] != self.membership.chain().0 {
+            return Err(Refusal::WrongChain);
+        }
+        if word(8) != self.membership.epoch().0 {
+            return Err(Refusal::WrongEpoch);
+        }
+        if principal(opening[7], word(24)) != Some(self.me) {
+            return Err(Refusal::NotForMe);
+        }
+        let from = principal(opening[6], word(16)).ok_or(Refusal::UnknownId)?;
+        if key_of(&self.membership, from).is_none() {
+            return Err(Refusal::UnknownId);
+        }
+        match (from, self.me) {
+            (Principal::Replica(a), Principal::Replica(b)) if a <= b => {
+                Err(Refusal::WrongDirection)
+            }
+            _ => Ok(Some(from)),
+        }
+    }
+
+    /// Answers an opening that [`Self::check_opening`] found to be of `from`.
+    pub(crate) fn answer(
+        &self,
+        from: Principal,
+        opening: &[u8],
+    ) -> Result<(Answering, [u8; ANSWER]), Refusal> {
+        let (hello, first) = opening[..OPENING].split_at(HELLO);
+        let mut noise = self.noise(from, hello, false).ok_or(Refusal::BadProof)?;
+        noise.read_message(first, &mut []).map_err(|_| Refusal::BadProof)?;
+        let mut out = [0; ANSWER];
+        out[..ANSWER_HEAD].copy_from_slice(&answer_head(ACCEPTED));
+        let wrote = noise.write_message(&[], &mut out[ANSWER_HEAD..]);
+        assert_eq!(wrote, Ok(NOISE), "an ephemeral key and a tag");
+        Ok((Answering { from, noise: Box::new(noise) }, out))
+    }
+}
+
+/// The dialler's half, waiting for the answer.
+#[derive(Debug)]
+pub(crate) struct Dialling {
+    noise: Box<HandshakeState>,
+}
+
+impl Dialling {
+    /// Whether the answer is there, or refuses already.
+    pub(crate) fn check_answer(bytes: &[u8]) -> Result<bool, Refusal> {
+        if let Some(&[.., wire, protocol, status, _]) = bytes.first_chunk::<ANSWER_HEAD>()
+            && bytes[..4] == MAGIC
+            && status != ACCEPTED
+        {
+            return Err(refusal(status, wire, protocol));
+        }
+        check_head(bytes)?;
+        Ok(bytes.len() >= ANSWER)
+    }
+
+    /// Takes the whole answer and gives the confirmation, after which the link is open.
+    pub(crate) fn finish(mut self, answer: &[u8]) -> Result<[u8; CONFIRM], Refusal> {
+        let second = &answer[ANSWER_HEAD..ANSWER];
+        self.noise.read_message(second, &mut []).map_err(|_| Refusal::BadProof)?;
+        let mut session = self.noise.into_transport_mode().expect("both messages are through");
+        let mut out = [0; CONFIRM];
+        let wrote = session.write_message(&[], &mut out);
+        assert_eq!(wrote, Ok(CONFIRM), "a tag");
+        Ok(out)
+    }
+}
+
+/// The listener's half, waiting for the confirmation.
+#[derive(Debug)]
+pub(crate) struct Answering {
+    pub(crate) from: Principal,
+    noise: Box<HandshakeState>,
+}
+
+impl Answering {
+    /// Whether the confirmation shows that the dialler is there and holds its secret.
+    pub(crate) fn confirmed(self, confirmation: &[u8]) -> bool {
+        let mut session = self.noise.into_transport_mode().expect("both messages are through");
+        session.read_message(&confirmation[..CONFIRM], &mut []).is_ok()
+    }
+}

@@ -1,0 +1,724 @@
+//! The event loop's half of all links.
+
+use crate::dial::{Dial, Resolver, Stage as DialStage};
+use crate::handshake::{ANSWER, CONFIRM, Dialling, Identity, OPENING, refuse};
+use crate::link::{Link, Stage, tune};
+use crate::{BindError, DialError, Disconnect, Limits, Listen, Refusal, SendError, Settings};
+use bytes::Bytes;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Poll, Token};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tercio_types::{ClientId, Principal, ReplicaId};
+
+const WAKER: Token = Token(usize::MAX);
+const LISTENER: Token = Token(usize::MAX - 1);
+/// The most connections accepted in a turn: each may cost three multiplications on the curve.
+const ACCEPTS: usize = 32;
+/// The pause after the system could give no connection (it has no descriptors left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What happened on the links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransportEvent {
+    /// A link to this peer is open; both sides have proven who they are.
+    Connected(Principal),
+    /// A frame came. Its header is sound; nothing else about it is known.
+    Frame {
+        /// The peer of the link.
+        from: Principal,
+        /// The whole frame, header included. It is a slice of the receive buffer (up to 256 KiB);
+        /// whoever keeps a short frame for long should copy it.
+        bytes: Bytes,
+    },
+    /// The link to this peer is gone, with all that was queued for it.
+    Disconnected(Principal, Disconnect),
+    /// A handshake failed.
+    Rejected {
+        /// The other side's address.
+        peer_addr: SocketAddr,
+        /// Whom we dialled; `None` when the other side dialled.
+        dialled: Option<ReplicaId>,
+        /// Why.
+        reason: Refusal,
+    },
+}
+
+/// Wakes the thread that waits in [`Transport::poll`].
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<mio::Waker>);
+
+impl Waker {
+    /// Makes the current or the next [`Transport::poll`] return. From any thread.
+    pub fn wake(&self) {
+        // Fails only when the event loop's counter is full, and then it is awake.
+        let _ = self.0.wake();
+    }
+}
+
+/// The one place where the transport asks for the time.
+#[expect(clippy::disallowed_methods, reason = "redials and handshakes have real deadlines")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Why a link is taken down.
+enum End {
+    /// The connection failed or was closed.
+    Broken(Disconnect),
+    /// The handshake failed.
+    Refused(Refusal),
+    /// It gives way to another handshake.
+    Evicted,
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(Disconnect::Io(error.kind()))
+    }
+}
+
+/// All links of one principal. See the crate's documentation.
+#[derive(Debug)]
+pub struct Transport {
+    poll: Poll,
+    ready: mio::Events,
+    waker: Waker,
+    identity: Identity,
+    limits: Limits,
+    listener: Option<TcpListener>,
+    /// Whether connections may wait to be accepted, and from when on to look.
+    accept_at: Option<Instant>,
+    links: Vec<Option<Box<Link>>>,
+    free: Vec<usize>,
+    replicas: Vec<Option<usize>>,
+    clients: BTreeMap<ClientId, usize>,
+    dials: Vec<Dial>,
+    resolver: Resolver,
+    /// Handshakes under way by deadline, which is also the order of their beginning.
+    handshakes: BTreeSet<(Instant, usize)>,
+    half_open: usize,
+    /// Slots whose link may have something to read, and to write.
+    unread: Vec<usize>,
+    unwritten: Vec<usize>,
+    events: Vec<TransportEvent>,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+impl Transport {
+    /// Listens, if told so, and prepares to dial. Nothing is dialled before the first
+    /// [`Self::poll`].
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, or the secret is not the membership's for us.
+    pub fn bind(settings: Settings) -> Result<Self, BindError> {
+        let Settings { me, secret, membership, listen, limits } = settings;
+        let identity = Identity { me, secret, membership };
+        let listed = identity.listed_key().ok_or(BindError::NotAMember(me))?;
+        if listed != identity.secret.public() {
+            return Err(BindError::WrongSecret(me));
+        }
+        let poll = Poll::new()?;
+        let waker = Waker(Arc::new(mio::Waker::new(poll.registry(), WAKER)?));
+        let mut listener = listen.map(listen_on).transpose()?;
+        if let Some(listener) = &mut listener {
+            poll.registry().register(listener, LISTENER, Interest::READABLE)?;
+        }
+        let start = now();
+        let dials = (identity.membership.replicas())
+            .filter(|id| match me {
+                Principal::Replica(me) => *id < me,
+                Principal::Client(_) => true,
+            })
+            .filter_map(|id| {
+                let address = identity.membership.member(id)?.address.clone();
+                Some(Dial::new(id, address, start, limits.redial_min))
+            })
+            .collect();
+        Ok(Self {
+            poll,
+            ready: mio::Events::with_capacity(1024),
+            waker,
+            limits,
+            accept_at: listener.is_some().then_some(start),
+            listener,
+            links: vec![],
+            free: vec![],
+            replicas: vec![None; identity.membership.n()],
+            clients: BTreeMap::new(),
+            identity,
+            dials,
+            resolver: Resolver::new(),
+            handshakes: BTreeSet::new(),
+            half_open: 0,
+            unread: vec![],
+            unwritten: vec![],
+            events: vec![],
+            counters: BTreeMap::new(),
+        })
+    }
+
+    /// Where we listen.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().and_then(|l| l.local_addr().ok())
+    }
+
+    /// Whether a link to `peer` is open.
+    #[must_use]
+    pub fn is_connected(&self, peer: Principal) -> bool {
+        self.slot(peer).is_some()
+    }
+
+    /// Why the last attempt to reach a replica that we dial failed; `None` while its link is open,
+    /// before the first attempt ended, and for replicas that dial us.
+    #[must_use]
+    pub fn last_error(&self, replica: ReplicaId) -> Option<&DialError> {
+        self.dials.iter().find(|d| d.to == replica)?.last_error.as_ref()
+    }
+
+    /// What was dropped, refused or lost, by reason.
+    #[must_use]
+    pub fn counters(&self) -> &BTreeMap<&'static str, u64> {
+        &self.counters
+    }
+
+    /// A handle with which other threads interrupt [`Self::poll`].
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// How many bytes wait for `peer`.
+    #[must_use]
+    pub fn queued_bytes(&self, peer: Principal) -> usize {
+        let link = self.slot(peer).and_then(|slot| self.links[slot].as_ref());
+        link.map_or(0, |link| link.outbox.bytes())
+    }
+
+    fn count(&mut self, reason: &'static str, n: usize) {
+        if n > 0 {
+            *self.counters.entry(reason).or_default() += n as u64;
+        }
+    }
+
+    fn slot(&self, peer: Principal) -> Option<usize> {
+        match peer {
+            Principal::Replica(id) => self.replicas.get(id.index()).copied().flatten(),
+            Principal::Client(id) => self.clients.get(&id).copied(),
+        }
+    }
+
+    fn set_slot(&mut self, peer: Principal, slot: Option<usize>) {
+        match (peer, slot) {
+            (Principal::Replica(id), slot) => self.replicas[id.index()] = slot,
+            (Principal::Client(id), Some(slot)) => {
+                self.clients.insert(id, slot);
+            }
+            (Principal::Client(id), None) => {
+                self.clients.remove(&id);
+            }
+        }
+    }
+
+    /// Queues one frame for `to`; it leaves with the next [`Self::flush`] or [`Self::poll`].
+    ///
+    /// # Errors
+    /// When there is no link, or its queue is full. The frame is dropped and counted; a protocol
+    /// that counts loss as normal need not look.
+    pub fn send(&mut self, to: Principal, bytes: Bytes) -> Result<(), SendError> {
+        let bound = match to {
+            Principal::Replica(_) => self.limits.max_queue,
+            Principal::Client(_) => self.limits.max_client_queue,
+        };
+        let slot = self.slot(to);
+        let Some((slot, link)) = slot.and_then(|slot| Some((slot, self.links[slot].as_mut()?)))
+        else {
+            self.count("not_connected", 1);
+            return Err(SendError::NotConnected(to));
+        };
+        if !link.outbox.is_empty() && link.outbox.bytes() + bytes.len() > bound {
+            self.count("queue_full", 1);
+            return Err(SendError::Full(to));
+        }
+        if link.outbox.is_empty() {
+            self.unwritten.push(slot);
+        }
+        link.outbox.push(bytes);
+        Ok(())
+    }
+
+    /// Queues the same bytes for every peer of `to`, without a copy. What cannot be queued is
+    /// dropped and counted.
+    pub fn broadcast(&mut self, to: impl IntoIterator<Item = Principal>, bytes: &Bytes) {
+        for peer in to {
+            // Counted by reason; the protocol above sends again.
+            let _ = self.send(peer, bytes.clone());
+        }
+    }
+
+    /// Writes what is queued as far as the system takes it: one vectored write per peer, unless
+    /// more than 256 frames wait for it. [`Self::poll`] begins with it.
+    pub fn flush(&mut self) {
+        for slot in std::mem::take(&mut self.unwritten) {
+            self.with_link(slot, now, Self::write);
+        }
+    }
+
+    /// One turn: writes what is queued, waits up to `timeout` (without one, for ever) until
+    /// something happens or a [`Waker`] calls, and appends what happened to `events`.
+    pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<TransportEvent>) {
+        self.flush();
+        let mut time = now();
+        self.dial_due(time);
+        let wait = self.wait(timeout, time);
+        match self.poll.poll(&mut self.ready, wait) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => panic!("the system's event queue failed: {e}"),
+        }
+        time = now();
+        self.note_readiness(time);
+        while let Some((to, found)) = self.resolver.next() {
+            self.resolved(to, found, time);
+        }
+        self.expire(time);
+        self.accept(time);
+        for slot in std::mem::take(&mut self.unread) {
+            self.with_link(slot, || time, |me, slot, link| me.read(slot, link, time));
+        }
+        self.flush();
+        events.append(&mut self.events);
+    }
+
+    /// How long to wait for the system.
+    fn wait(&self, timeout: Option<Duration>, now: Instant) -> Option<Duration> {
+        if !self.unread.is_empty() || !self.events.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let dials = self.dials.iter().filter_map(Dial::due);
+        let handshake = self.handshakes.first().map(|(at, _)| *at);
+        let next = dials.chain(handshake).chain(self.accept_at).min();
+        let due = next.map(|at| at.saturating_duration_since(now));
+        timeout.into_iter().chain(due).min()
+    }
+
+    /// Takes over what the event queue says about each link.
+    fn note_readiness(&mut self, now: Instant) {
+        for event in &self.ready {
+            match event.token() {
+                WAKER => {}
+                LISTENER => self.accept_at = Some(now),
+                Token(slot) => {
+                    let Some(Some(link)) = self.links.get_mut(slot) else { continue };
+                    if event.is_writable() {
+                        link.writable = true;
+                        if !link.outbox.is_empty() || matches!(link.stage, Stage::Connecting) {
+                            self.unwritten.push(slot);
+                        }
+                    }
+                    link.ending |= event.is_read_closed() || event.is_error();
+                    if (event.is_readable() || link.ending) && !link.readable {
+                        link.readable = true;
+                        self.unread.push(slot);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the link of a slot, works on it, and puts it back unless it ended.
+    fn with_link(
+        &mut self,
+        slot: usize,
+        now: impl FnOnce() -> Instant,
+        work: impl FnOnce(&mut Self, usize, &mut Link) -> Result<(), End>,
+    ) {
+        let Some(mut link) = self.links[slot].take() else { return };
+        match work(self, slot, &mut link) {
+            Ok(()) => self.links[slot] = Some(link),
+            Err(end) => self.take_down(slot, link, &end, now()),
+        }
+    }
+
+    fn write(&mut self, _slot: usize, link: &mut Link) -> Result<(), End> {
+        if !link.writable {
+            return Ok(());
+        }
+        if matches!(link.stage, Stage::Connecting) {
+            return self.connected(link);
+        }
+        link.writable = link.outbox.write(&mut link.stream)?;
+        Ok(())
+    }
+
+    fn read(&mut self, slot: usize, link: &mut Link, now: Instant) -> Result<(), End> {
+        let mut budget = self.limits.read_budget;
+        while link.readable {
+            match link.inbox.fill(&mut link.stream) {
+                Ok(filled) if filled.bytes == 0 => {
+                    return Err(End::Broken(Disconnect::Closed));
+                }
+                Ok(filled) => {
+                    // A short read empties the socket; when more comes the event queue tells. It
+                    // has told of the end already, though.
+                    link.readable = filled.maybe_more || link.ending;
+                    self.digest(slot, link, now)?;
+                    budget = budget.saturating_sub(filled.bytes);
+                    if budget == 0 && link.readable {
+                        self.unread.push(slot);
+                        return Ok(());
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => link.readable = false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes of the received bytes what the link's stage makes of them.
+    fn digest(&mut self, slot: usize, link: &mut Link, now: Instant) -> Result<(), End> {
+        loop {
+            match std::mem::replace(&mut link.stage, Stage::AwaitOpening) {
+                Stage::Connecting => {
+                    link.stage = Stage::Connecting;
+                    return Ok(());
+                }
+                Stage::Refused => {
+                    link.inbox.clear();
+                    return Ok(());
+                }
+                Stage::AwaitOpening => {
+                    let opening = link.inbox.received();
+                    let answered = match self.identity.check_opening(opening) {
+                        Ok(None) => {
+                            link.stage = Stage::AwaitOpening;
+                            return Ok(());
+                        }
+                        Ok(Some(from)) if self.has_room(from) => {
+                            self.identity.answer(from, opening)
+                        }
+                        Ok(Some(_)) => Err(Refusal::TooManyLinks),
+                        Err(refusal) => Err(refusal),
+                    };
+                    match answered {
+                        Ok((answering, answer)) => {
+                            let _ = link.inbox.take(OPENING);
+                            write_all(&mut link.stream, &answer)?;
+                            link.stage = Stage::AwaitConfirm(answering);
+                        }
+                        Err(refusal) => {
+                            self.refuse(link, refusal)?;
+                        }
+                    }
+                }
+                Stage::AwaitConfirm(answering) => {
+                    if link.inbox.received().len() < CONFIRM {
+                        link.stage = Stage::AwaitConfirm(answering);
+                        return Ok(());
+                    }
+                    let peer = answering.from;
+                    if !answering.confirmed(&link.inbox.take(CONFIRM)) {
+                        return Err(End::Refused(Refusal::BadProof));
+                    }
+                    if !self.has_room(peer) {
+                        return Err(End::Refused(Refusal::TooManyLinks));
+                    }
+                    self.open(slot, link, peer, now);
+                }
+                Stage::AwaitAnswer(dialling) => {
+                    let answer = link.inbox.received();
+                    if !Dialling::check_answer(answer).map_err(End::Refused)? {
+                        link.stage = Stage::AwaitAnswer(dialling);
+                        return Ok(());
+                    }
+                    let confirm = dialling.finish(answer).map_err(End::Refused)?;
+                    let _ = link.inbox.take(ANSWER);
+                    write_all(&mut link.stream, &confirm)?;
+                    let to = link.dialled.expect("we dialled whom we await an answer of");
+                    self.open(slot, link, Principal::Replica(to), now);
+                }
+                Stage::Open(from, since) => {
+                    link.stage = Stage::Open(from, since);
+                    let limit = match from {
+                        Principal::Replica(_) => self.limits.max_frame,
+                        Principal::Client(_) => self.limits.max_client_frame,
+                    };
+                    while let Some(bytes) = link
+                        .inbox
+                        .next_frame(limit)
+                        .map_err(|e| End::Broken(Disconnect::Frame(e)))?
+                    {
+                        self.events.push(TransportEvent::Frame { from, bytes });
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Whether one more link of `peer` keeps the bound on clients.
+    fn has_room(&self, peer: Principal) -> bool {
+        match peer {
+            Principal::Replica(_) => true,
+            Principal::Client(id) => {
+                self.clients.len() < self.limits.max_clients || self.clients.contains_key(&id)
+            }
+        }
+    }
+
+    /// Tells the dialler why, and lets it read that before the connection goes.
+    fn refuse(&mut self, link: &mut Link, reason: Refusal) -> Result<(), End> {
+        if reason == Refusal::Garbage {
+            return Err(End::Refused(reason));
+        }
+        self.rejected(link, reason);
+        write_all(&mut link.stream, &refuse(reason))?;
+        link.stream.shutdown(Shutdown::Write)?;
+        link.stage = Stage::Refused;
+        Ok(())
+    }
+
+    fn rejected(&mut self, link: &Link, reason: Refusal) {
+        self.count(reason.reason(), 1);
+        let (peer_addr, dialled) = (link.address, link.dialled);
+        self.events.push(TransportEvent::Rejected { peer_addr, dialled, reason });
+    }
+
+    /// TCP reports something about a connection that we dialled.
+    fn connected(&self, link: &mut Link) -> Result<(), End> {
+        if let Some(error) = link.stream.take_error()? {
+            return Err(error.into());
+        }
+        match link.stream.peer_addr() {
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+        let to = link.dialled.expect("only dialled links connect");
+        let (dialling, opening) = self.identity.open(to).expect("checked before dialling");
+        write_all(&mut link.stream, &opening)?;
+        link.stage = Stage::AwaitAnswer(dialling);
+        Ok(())
+    }
+
+    /// The handshake is through.
+    fn open(&mut self, slot: usize, link: &mut Link, peer: Principal, now: Instant) {
+        self.end_handshake(slot, link);
+        if let Some(older) = self.slot(peer) {
+            self.with_link(older, || now, |_, _, _| Err(End::Broken(Disconnect::Replaced)));
+        }
+        link.stage = Stage::Open(peer, now);
+        self.set_slot(peer, Some(slot));
+        if let Some(dial) = self.dials.iter_mut().find(|d| link.dialled == Some(d.to)) {
+            dial.last_error = None;
+        }
+        self.events.push(TransportEvent::Connected(peer));
+    }
+
+    fn end_handshake(&mut self, slot: usize, link: &mut Link) {
+        if let Some(deadline) = link.deadline.take() {
+            self.handshakes.remove(&(deadline, slot));
+            if link.dialled.is_none() {
+                self.half_open -= 1;
+            }
+        }
+    }
+
+    /// Ends a link for good: the books, the events, the next dial.
+    fn take_down(&mut self, slot: usize, mut link: Box<Link>, end: &End, now: Instant) {
+        self.end_handshake(slot, &mut link);
+        // Closing the socket takes it off the event queue as well; this only says so.
+        let _ = self.poll.registry().deregister(&mut link.stream);
+        self.free.push(slot);
+        let held = link.held(now);
+        let refused = matches!(link.stage, Stage::Refused);
+        match (link.peer(), end) {
+            (Some(peer), End::Broken(why)) => {
+                self.set_slot(peer, None);
+                self.count(why.reason(), 1);
+                self.count("lost_with_link", link.outbox.frames());
+                self.events.push(TransportEvent::Disconnected(peer, *why));
+            }
+            (_, End::Refused(why)) => self.rejected(&link, *why),
+            (_, End::Evicted) => self.count("half_open_evicted", 1),
+            (None, End::Broken(_)) if refused => {}
+            (None, End::Broken(_)) if link.dialled.is_some() => self.count("dial_failed", 1),
+            (None, End::Broken(_)) => self.count("handshake_broken_off", 1),
+        }
+        let range = (self.limits.redial_min, self.limits.redial_max);
+        if let Some(dial) = self.dials.iter_mut().find(|d| link.dialled == Some(d.to)) {
+            dial.last_error = match end {
+                End::Refused(why) => Some(DialError::Refused(link.address, *why)),
+                End::Broken(Disconnect::Io(kind)) => Some(DialError::Connect(link.address, *kind)),
+                End::Broken(_) | End::Evicted => Some(DialError::Closed(link.address)),
+            };
+            dial.again(now, held, range);
+        }
+    }
+
+    /// Ends handshakes that took too long.
+    fn expire(&mut self, now: Instant) {
+        while let Some(&(at, slot)) = self.handshakes.first() {
+            if at > now {
+                break;
+            }
+            self.with_link(
+                slot,
+                || now,
+                |_, _, link| {
+                    // A refused peer that keeps the connection was told already.
+                    match link.stage {
+                        Stage::Refused => Err(End::Broken(Disconnect::Closed)),
+                        _ => Err(End::Refused(Refusal::TimedOut)),
+                    }
+                },
+            );
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        if self.accept_at.is_none_or(|at| at > now) {
+            return;
+        }
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &self.listener else { return };
+            match listener.accept() {
+                Ok((stream, address)) => {
+                    if self.half_open >= self.limits.max_half_open {
+                        self.evict(now);
+                    }
+                    self.add(stream, address, None, now);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.accept_at = None;
+                    return;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    self.count("accept_failed", 1);
+                    self.accept_at = Some(now + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The oldest accepted handshake gives way: a correct peer needs a few round trips, while a
+    /// flood only sits there.
+    fn evict(&mut self, now: Instant) {
+        let accepted = |slot: usize| self.links[slot].as_ref().is_some_and(|l| l.dialled.is_none());
+        let oldest = self.handshakes.iter().map(|(_, slot)| *slot).find(|slot| accepted(*slot));
+        if let Some(slot) = oldest {
+            self.with_link(slot, || now, |_, _, _| Err(End::Evicted));
+        }
+    }
+
+    fn add(
+        &mut self,
+        mut stream: TcpStream,
+        address: SocketAddr,
+        dialled: Option<ReplicaId>,
+        now: Instant,
+    ) -> Option<usize> {
+        tune(&stream);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.links.push(None);
+            self.links.len() - 1
+        });
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if self.poll.registry().register(&mut stream, Token(slot), interest).is_err() {
+            self.free.push(slot);
+            self.count("register_failed", 1);
+            return None;
+        }
+        let deadline = now + self.limits.handshake_timeout;
+        self.handshakes.insert((deadline, slot));
+        self.half_open += usize::from(dialled.is_none());
+        self.links[slot] = Some(Box::new(Link::new(stream, address, dialled, deadline)));
+        Some(slot)
+    }
+
+    fn dial_due(&mut self, now: Instant) {
+        for i in 0..self.dials.len() {
+            if self.dials[i].due().is_none_or(|at| at > now) {
+                continue;
+            }
+            let (to, address) = (self.dials[i].to, self.dials[i].address.clone());
+            if let Ok(address) = address.parse() {
+                self.dial(i, address, now);
+            } else {
+                self.dials[i].stage = DialStage::Resolving;
+                let waker = self.waker();
+                self.resolver.start(to, address, move || waker.wake());
+            }
+        }
+    }
+
+    fn resolved(&mut self, to: ReplicaId, found: Result<SocketAddr, String>, now: Instant) {
+        let Some(i) = self.dials.iter().position(|d| d.to == to) else { return };
+        match found {
+            Ok(address) => self.dial(i, address, now),
+            Err(why) => {
+                let name = self.dials[i].address.clone();
+                self.dial_failed(i, DialError::Address(name, why), now);
+            }
+        }
+    }
+
+    fn dial(&mut self, i: usize, address: SocketAddr, now: Instant) {
+        let to = self.dials[i].to;
+        if self.identity.open(to).is_none() {
+            return self.dial_failed(i, DialError::BadKey, now);
+        }
+        match TcpStream::connect(address) {
+            Ok(stream) => match self.add(stream, address, Some(to), now) {
+                Some(slot) => self.dials[i].stage = DialStage::Link(slot),
+                None => {
+                    let why = DialError::Connect(address, io::ErrorKind::Other);
+                    self.dial_failed(i, why, now);
+                }
+            },
+            Err(e) => self.dial_failed(i, DialError::Connect(address, e.kind()), now),
+        }
+    }
+
+    fn dial_failed(&mut self, i: usize, why: DialError, now: Instant) {
+        self.count("dial_failed", 1);
+        self.dials[i].last_error = Some(why);
+        self.dials[i].again(now, None, (self.limits.redial_min, self.limits.redial_max));
+    }
+}
+
+/// Writes a message of the handshake. It is shorter than any socket's send buffer, which is empty
+/// at that time; a system that takes less breaks the handshake off.
+fn write_all(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), End> {
+    match stream.write(bytes) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        Ok(_) => Err(End::Broken(Disconnect::Io(io::ErrorKind::WriteZero))),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn listen_on(listen: Listen) -> Result<TcpListener, BindError> {
+    match listen {
+        Listen::Address(address) => TcpListener::bind(address).map_err(|source| {
+            if source.kind() == io::ErrorKind::AddrInUse {
+                BindError::InUse { address }
+            } else {
+                BindError::Listen { address, source }
+            }
+        }),
+        Listen::Socket(socket) => {
+            socket.set_nonblocking(true)?;
+            Ok(TcpListener::from_std(socket))
+        }
+    }
+}
