@@ -220,7 +220,7 @@ impl Keyring {
     /// When a claim that must hold does not.
     pub fn verify<M: Claimed>(&mut self, message: M) -> Result<Verified<M>, Reject> {
         let mut verdict = Ok(());
-        let mut doubtful = false;
+        let mut doubts = Vec::new();
         let mut first = true;
         let mut signatures: Vec<(Principal, PublicKey, Signed, SignatureBytes)> = Vec::new();
         message.claims(&mut |claim| {
@@ -229,7 +229,7 @@ impl Keyring {
             }
             let outer = std::mem::take(&mut first);
             match self.check(&claim, &mut signatures) {
-                Err(Reject::BadMac(Principal::Client(_))) if !outer => doubtful = true,
+                Err(Reject::BadMac(Principal::Client(id))) if !outer => doubts.push(id),
                 other => verdict = other,
             }
         });
@@ -242,7 +242,7 @@ impl Keyring {
         if let Some(bad) = verdicts.iter().position(|good| !good) {
             return Err(Reject::BadSignature(signatures[bad].0));
         }
-        Ok(Verified::new(message, doubtful))
+        Ok(Verified::new(message, doubts))
     }
 
     /// Checks a MAC now; puts a signature with the others.
@@ -414,9 +414,9 @@ mod tests {
         let sender = (from.me(), outer, from.mac_vector(&outer));
         let mut with =
             |proof| to.verify(Said { claims: vec![sender.clone(), (asker.me(), inner, proof)] });
-        assert!(!with(asker.mac_vector(&inner)).unwrap().is_doubtful());
-        assert!(with(asker.mac_vector(&outer)).unwrap().is_doubtful());
-        assert!(!with(Authenticator::Signature(asker.sign(&inner))).unwrap().is_doubtful());
+        assert!(with(asker.mac_vector(&inner)).unwrap().doubts().is_empty());
+        assert_eq!(with(asker.mac_vector(&outer)).unwrap().doubts(), [ClientId(7)]);
+        assert!(with(Authenticator::Signature(asker.sign(&inner))).unwrap().doubts().is_empty());
         let bad = with(Authenticator::Signature(asker.sign(&outer)));
         assert_eq!(bad.err(), Some(Reject::BadSignature(asker.me())));
         // As the sender itself, a client with a bad tag is refused outright.

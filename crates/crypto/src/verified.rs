@@ -1,6 +1,6 @@
 //! Verified by type.
 
-use tercio_types::{Authenticator, Principal, SignatureBytes, Tag};
+use tercio_types::{Authenticator, ClientId, Principal, SignatureBytes, Tag};
 
 /// An authenticator, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -50,20 +50,20 @@ pub trait Claimed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified<M> {
     message: M,
-    doubtful: bool,
+    doubts: Vec<ClientId>,
 }
 
 impl<M> Verified<M> {
-    pub(crate) fn new(message: M, doubtful: bool) -> Self {
-        Self { message, doubtful }
+    pub(crate) fn new(message: M, doubts: Vec<ClientId>) -> Self {
+        Self { message, doubts }
     }
 
-    /// Whether a client's MAC inside fails for us though the message's sender vouches for it. A
-    /// client can make tags that are good for some replicas only (Aardvark, NSDI'09); what to do
-    /// then is the protocol's to say.
+    /// The clients whose MACs inside fail for us though the message's sender vouches for them;
+    /// mostly none. A client can make tags that are good for some replicas only (Aardvark,
+    /// NSDI'09); what to do then is the protocol's to say.
     #[must_use]
-    pub fn is_doubtful(&self) -> bool {
-        self.doubtful
+    pub fn doubts(&self) -> &[ClientId] {
+        &self.doubts
     }
 
     /// The message.

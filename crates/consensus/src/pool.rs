@@ -1,0 +1,273 @@
+//! Requests that wait to be ordered, and the memory of those that were.
+//!
+//! Bounded per client and in all; what does not fit is declined, never dropped in silence. The
+//! oldest waiting request is what the view timer watches, so that a primary that passes over one
+//! client's requests is replaced like one that stops (f18).
+
+use crate::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tercio_types::{Authenticator, ClientId, Package, RequestSeq, RequestWindow};
+
+/// Bounds on requests that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Operations of one client.
+    pub client_ops: usize,
+    /// Operations of all clients.
+    pub total_ops: usize,
+    /// Bytes of all operations.
+    pub total_bytes: usize,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self { client_ops: 2048, total_ops: 64 << 10, total_bytes: 32 << 20 }
+    }
+}
+
+/// What became of a package that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It waits now.
+    New,
+    /// It was waiting already.
+    Known,
+    /// All its operations were delivered before.
+    Done,
+    /// There is no room.
+    Full,
+}
+
+type Key = (ClientId, RequestSeq);
+
+#[derive(Clone, Debug)]
+struct Pending {
+    package: Arc<Package>,
+    /// Tells the entry from an earlier one under the same key.
+    id: u64,
+    proposed: bool,
+    forwarded: bool,
+}
+
+/// Requests that wait, and which of each client's are done.
+#[derive(Clone, Debug, Default)]
+pub struct RequestPool {
+    limits: PoolLimits,
+    windows: BTreeMap<ClientId, RequestWindow>,
+    pending: BTreeMap<Key, Pending>,
+    /// Not yet proposed, in order of arrival. May hold keys that are gone.
+    queue: VecDeque<(u64, Key)>,
+    /// All pending, in order of arrival. May hold keys that are gone.
+    arrivals: VecDeque<(u64, Key, Instant)>,
+    /// No request counts as having waited from before this time.
+    waiting_since: Instant,
+    next_id: u64,
+    client_ops: BTreeMap<ClientId, usize>,
+    ops: usize,
+    bytes: usize,
+    queued_ops: usize,
+    queued_bytes: usize,
+}
+
+fn size(package: &Package) -> usize {
+    let auth = match &package.auth {
+        Authenticator::MacVector(tags) => 16 * tags.len(),
+        _ => 64,
+    };
+    32 + auth + package.ops.iter().map(|op| op.len() + 4).sum::<usize>()
+}
+
+impl RequestPool {
+    /// An empty pool that knows what was delivered before.
+    #[must_use]
+    pub fn new(limits: PoolLimits, windows: BTreeMap<ClientId, RequestWindow>) -> Self {
+        Self { limits, windows, ..Self::default() }
+    }
+
+    /// Offers a package whose authenticator was checked.
+    pub fn admit(&mut self, package: Arc<Package>, now: Instant) -> Admission {
+        let key = (package.client, package.first);
+        if self.is_done(&package) {
+            return Admission::Done;
+        }
+        if let Some(pending) = self.pending.get_mut(&key) {
+            // The same request, signed after its MACs failed, takes the place of the first.
+            if !pending.proposed && pending.package.ops.len() == package.ops.len() {
+                let (old, new) = (size(&pending.package), size(&package));
+                self.bytes = self.bytes - old + new;
+                self.queued_bytes = self.queued_bytes - old + new;
+                pending.package = package;
+            }
+            return Admission::Known;
+        }
+        let (ops, bytes) = (package.ops.len(), size(&package));
+        let client_ops = self.client_ops.entry(package.client).or_default();
+        if *client_ops + ops > self.limits.client_ops
+            || self.ops + ops > self.limits.total_ops
+            || self.bytes + bytes > self.limits.total_bytes
+        {
+            return Admission::Full;
+        }
+        *client_ops += ops;
+        self.ops += ops;
+        self.bytes += bytes;
+        self.queued_ops += ops;
+        self.queued_bytes += bytes;
+        let id = self.next_id;
+        self.next_id += 1;
+        self.queue.push_back((id, key));
+        self.arrivals.push_back((id, key, now));
+        self.pending.insert(key, Pending { package, id, proposed: false, forwarded: false });
+        Admission::New
+    }
+
+    /// Whether all operations of a package were delivered.
+    #[must_use]
+    pub fn is_done(&self, package: &Package) -> bool {
+        let window = self.windows.get(&package.client);
+        window.is_some_and(|w| package.numbered().all(|(seq, _)| w.contains(seq)))
+    }
+
+    /// How many packages wait for delivery, proposed or not.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Operations not yet proposed.
+    #[must_use]
+    pub fn queued_ops(&self) -> usize {
+        self.queued_ops
+    }
+
+    /// Bytes not yet proposed.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Takes packages for a batch in order of arrival, within the limits but at least one.
+    pub fn take_batch(&mut self, most_ops: usize, most_bytes: usize) -> Vec<Arc<Package>> {
+        let (mut batch, mut ops, mut bytes) = (Vec::new(), 0, 0);
+        while let Some((id, key)) = self.queue.front() {
+            let entry = self.pending.get_mut(key).filter(|p| p.id == *id && !p.proposed);
+            let Some(pending) = entry else {
+                self.queue.pop_front();
+                continue;
+            };
+            let (more_ops, more_bytes) = (pending.package.ops.len(), size(&pending.package));
+            if !batch.is_empty() && (ops + more_ops > most_ops || bytes + more_bytes > most_bytes) {
+                break;
+            }
+            (ops, bytes) = (ops + more_ops, bytes + more_bytes);
+            pending.proposed = true;
+            batch.push(pending.package.clone());
+            self.queue.pop_front();
+        }
+        self.queued_ops -= ops;
+        self.queued_bytes -= bytes;
+        batch
+    }
+
+    /// A package was delivered: whatever waited under its key is done.
+    pub fn delivered(&mut self, package: &Package) {
+        let window = self.windows.entry(package.client).or_default();
+        for (seq, _) in package.numbered() {
+            window.insert(seq);
+        }
+        self.remove(&(package.client, package.first));
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some(pending) = self.pending.remove(key) else { return };
+        let (ops, bytes) = (pending.package.ops.len(), size(&pending.package));
+        self.ops -= ops;
+        self.bytes -= bytes;
+        if !pending.proposed {
+            self.queued_ops -= ops;
+            self.queued_bytes -= bytes;
+        }
+        if let Some(client_ops) = self.client_ops.get_mut(&key.0) {
+            *client_ops -= ops;
+            if *client_ops == 0 {
+                self.client_ops.remove(&key.0);
+            }
+        }
+        // Arrivals and queue drop their stale heads as they are looked at; if the pool is empty
+        // there is nothing else in them.
+        if self.pending.is_empty() {
+            self.queue.clear();
+            self.arrivals.clear();
+        }
+    }
+
+    /// State came from elsewhere: `windows` say what is done now.
+    pub fn replace_windows(&mut self, windows: BTreeMap<ClientId, RequestWindow>) {
+        self.windows = windows;
+        let done: Vec<Key> =
+            self.pending.iter().filter(|(_, p)| self.is_done(&p.package)).map(|(k, _)| *k).collect();
+        done.iter().for_each(|key| self.remove(key));
+    }
+
+    /// A new view begins: everything that waits may be proposed again but what `carried` holds,
+    /// and nobody has waited yet.
+    pub fn requeue<'a>(&mut self, carried: impl Iterator<Item = &'a Package>, now: Instant) {
+        let carried: std::collections::BTreeSet<Key> = carried.map(|p| (p.client, p.first)).collect();
+        self.waiting_since = now;
+        self.queue.clear();
+        (self.queued_ops, self.queued_bytes) = (0, 0);
+        for (id, key, _) in &self.arrivals {
+            let Some(pending) = self.pending.get_mut(key).filter(|p| p.id == *id) else { continue };
+            pending.proposed = carried.contains(key);
+            pending.forwarded = false;
+            if !pending.proposed {
+                self.queue.push_back((*id, *key));
+                self.queued_ops += pending.package.ops.len();
+                self.queued_bytes += size(&pending.package);
+            }
+        }
+    }
+
+    /// Since when the oldest request has waited, in this view.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Instant> {
+        let alive = |(id, key, _): &&(u64, Key, Instant)| {
+            self.pending.get(key).is_some_and(|p| p.id == *id)
+        };
+        let (_, _, arrived) = self.arrivals.iter().find(alive)?;
+        Some((*arrived).max(self.waiting_since))
+    }
+
+    /// Forgets arrivals of requests that are done. Cheap: each is forgotten once.
+    pub fn trim(&mut self) {
+        while let Some((id, key, _)) = self.arrivals.front() {
+            if self.pending.get(key).is_some_and(|p| p.id == *id) {
+                break;
+            }
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// Requests that have waited since `before` or longer and were not handed on yet; each is
+    /// given once a view.
+    pub fn to_forward(&mut self, before: Instant) -> Vec<Arc<Package>> {
+        let mut out = Vec::new();
+        for (id, key, arrived) in &self.arrivals {
+            if (*arrived).max(self.waiting_since) > before {
+                break;
+            }
+            if let Some(p) = self.pending.get_mut(key).filter(|p| p.id == *id && !p.forwarded) {
+                p.forwarded = true;
+                out.push(p.package.clone());
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,374 @@
+//! The contract between an ordering protocol and whoever drives it.
+
+use crate::votes::Vote;
+use crate::{Phase, PoolLimits};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_crypto::Verified;
+use tercio_types::{
+    CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package, ReplicaId,
+    ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, View,
+};
+use tercio_wire::{EncodedBatch, Forward, Message, Received, Request};
+use thiserror::Error;
+
+/// A point in time: nanoseconds since a start that only the driver knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    /// The time from `earlier` to here; zero when it is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+/// Names a record given to the write-ahead log. Ids ascend; when one is durable, so are all
+/// before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PersistId(pub u64);
+
+/// What happens to a protocol.
+#[derive(Clone, Debug)]
+pub enum Event<M> {
+    /// A replica's message.
+    Message(Verified<Received<M>>),
+    /// A package from its client.
+    Request(Verified<Received<Request>>),
+    /// A client's package that another replica handed on.
+    Forwarded(Verified<Received<Forward>>),
+    /// Votes that were verified and counted before they came here (by a network card): all of
+    /// `voters` voted so. Comes only from the replica's own counting stage, never off the wire.
+    Counted {
+        /// What they voted.
+        vote: Vote,
+        /// Who.
+        voters: ReplicaSet,
+    },
+    /// [`Protocol::deadline`] has passed.
+    Timeout,
+    /// All records up to this one are durable.
+    Persisted(PersistId),
+    /// A delivered batch was executed.
+    Executed {
+        /// Its number.
+        seq: SeqNum,
+        /// The block that it made, if it made one.
+        block: Option<(Height, Digest)>,
+        /// The state after it, when the delivery asked for a checkpoint.
+        checkpoint: Option<Checkpoint>,
+    },
+    /// Answers [`Effect::BuildProposal`]: the indices of the packages to keep, in order.
+    Proposal(Vec<usize>),
+    /// Answers [`Effect::ValidateProposal`].
+    Verdict {
+        /// The number that it was proposed for.
+        seq: SeqNum,
+        /// The batch.
+        digest: Digest,
+        /// Whether to vote for it.
+        accept: bool,
+    },
+    /// State was brought up to this certified checkpoint by other means than delivery.
+    CaughtUp {
+        /// Where it stands now.
+        certificate: Arc<CertifiedCheckpoint>,
+        /// Which of each client's requests are done there.
+        windows: BTreeMap<ClientId, RequestWindow>,
+    },
+}
+
+/// An ordered batch, handed to the application's side once and in order.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Its number: one above the last.
+    pub seq: SeqNum,
+    /// The batch; `None` for a null request, which makes no block.
+    pub batch: Option<Arc<EncodedBatch>>,
+    /// Whether [`Event::Executed`] must carry a checkpoint.
+    pub checkpoint: bool,
+}
+
+/// What a protocol wants done.
+#[derive(Clone, Debug)]
+pub enum Effect<M> {
+    /// Send to one replica. May be lost.
+    Send {
+        /// The receiver.
+        to: ReplicaId,
+        /// The message.
+        message: M,
+    },
+    /// Send to all other replicas. May be lost.
+    Broadcast(M),
+    /// Append to the write-ahead log, and answer [`Event::Persisted`] once it is durable. What the
+    /// record promises is not sent before that.
+    Persist {
+        /// Its id.
+        id: PersistId,
+        /// The sequence number up to which a stable checkpoint makes the record worthless; zero
+        /// when the next [`Effect::PruneLog`]'s own records replace it.
+        tag: SeqNum,
+        /// The record.
+        record: Bytes,
+    },
+    /// Records that belong to numbers up to this one may be dropped.
+    PruneLog(SeqNum),
+    /// Execute.
+    Deliver(Delivery),
+    /// A checkpoint is stable: keep its certificate, and let older snapshots go.
+    Stable(Arc<CertifiedCheckpoint>),
+    /// The network is ahead of what it can still hand us message by message: fetch the blocks up
+    /// to this certificate, execute them, and answer [`Event::CaughtUp`].
+    CatchUp(Arc<CertifiedCheckpoint>),
+    /// Hand a package to another replica.
+    Forward {
+        /// The receiver.
+        to: ReplicaId,
+        /// The package.
+        package: Arc<Package>,
+    },
+    /// The package was delivered before: send the client its results again.
+    Repeat {
+        /// Whose.
+        client: ClientId,
+        /// Its first number.
+        first: RequestSeq,
+        /// How many operations it has.
+        count: usize,
+    },
+    /// Tell the client that its package is not taken.
+    Decline {
+        /// Whose.
+        client: ClientId,
+        /// Its first number.
+        first: RequestSeq,
+        /// Why.
+        reason: tercio_wire::reject::Reason,
+    },
+    /// Let the application choose among these packages; answered by [`Event::Proposal`]. Only with
+    /// [`Settings::proposal_hooks`].
+    BuildProposal(Vec<Arc<Package>>),
+    /// Let the application look at a proposal before we vote; answered by [`Event::Verdict`]. Only
+    /// with [`Settings::proposal_hooks`].
+    ValidateProposal {
+        /// The number that it is proposed for.
+        seq: SeqNum,
+        /// The batch.
+        batch: Arc<EncodedBatch>,
+    },
+    /// A quorum signed this block.
+    Attested {
+        /// The block.
+        height: Height,
+        /// Its hash.
+        block: Digest,
+        /// Who signed, in ascending order.
+        signatures: Vec<(ReplicaId, SignatureBytes)>,
+    },
+    /// Somebody broke the protocol.
+    Evidence(Evidence),
+}
+
+/// How somebody broke the protocol. Of messages under MACs this is our own suspicion, which
+/// convinces nobody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Evidence {
+    /// A primary proposed two batches for one number of one view.
+    Equivocation {
+        /// The primary.
+        replica: ReplicaId,
+        /// The view.
+        view: View,
+        /// The number.
+        seq: SeqNum,
+        /// What was accepted, and what came after.
+        digests: [Digest; 2],
+    },
+    /// A replica voted twice, differently.
+    DoubleVote {
+        /// The voter.
+        replica: ReplicaId,
+        /// Its later vote.
+        vote: Vote,
+        /// Its first vote's digest.
+        first: Digest,
+    },
+    /// A message that no correct replica sends.
+    Malformed {
+        /// Its sender.
+        replica: ReplicaId,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A replica signed a state that differs from ours at the same number.
+    Divergence {
+        /// The other replica.
+        replica: ReplicaId,
+        /// The number.
+        seq: SeqNum,
+    },
+}
+
+impl Evidence {
+    /// A short word for counters.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Equivocation { .. } => "equivocation",
+            Self::DoubleVote { .. } => "double_vote",
+            Self::Malformed { why, .. } => why,
+            Self::Divergence { .. } => "divergence",
+        }
+    }
+}
+
+/// Where a protocol stands, for people and dashboards.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Status {
+    /// The view.
+    pub view: View,
+    /// Whether a view change runs.
+    pub changing: bool,
+    /// Who leads the view.
+    pub primary: ReplicaId,
+    /// The last delivered number.
+    pub delivered: SeqNum,
+    /// The stable checkpoint.
+    pub stable: SeqNum,
+    /// Packages that wait to be ordered.
+    pub pending: usize,
+    /// How many views were entered after the first.
+    pub view_changes: u64,
+    /// When the next number cannot move: what it waits for, and who has not sent it.
+    pub waiting: Option<(Phase, ReplicaSet)>,
+    /// Messages dropped, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+}
+
+/// An ordering protocol.
+pub trait Protocol: Send {
+    /// What its replicas say to each other.
+    type Message: Message + Clone + fmt::Debug + Send;
+
+    /// Takes an event. Effects are to be polled before the next one.
+    fn handle(&mut self, event: Event<Self::Message>, now: Instant);
+
+    /// The next thing to do, in order; `None` when nothing is left.
+    fn poll_effect(&mut self) -> Option<Effect<Self::Message>>;
+
+    /// When to hand in [`Event::Timeout`]. Asked again after every event.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// Where it stands.
+    fn status(&self) -> Status;
+}
+
+/// What may be tuned. Replicas of a network must agree on the first two; the others are each
+/// one's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// K: a checkpoint follows every sequence number that K divides.
+    pub checkpoint_interval: u64,
+    /// How far numbers may run ahead of the stable checkpoint: the high watermark less the low.
+    pub window: u64,
+    /// The most operations in a batch.
+    pub batch_ops: usize,
+    /// The most bytes in a batch, unless a single package is larger.
+    pub batch_bytes: usize,
+    /// How long a request waits for company while batches are under way. An idle primary does not
+    /// wait at all.
+    pub batch_time: Duration,
+    /// How many batches may be under way at once (a window of one: 1).
+    pub pipeline: u64,
+    /// Propose only on top of an executed batch.
+    pub execute_before_propose: bool,
+    /// Ask the application before proposing and before voting.
+    pub proposal_hooks: bool,
+    /// How long a request may wait for delivery before the primary is replaced; doubled for each
+    /// view change in a row.
+    pub view_timeout: Duration,
+    /// Where the doubling ends.
+    pub view_timeout_max: Duration,
+    /// How often a replica that waits for something says where it stands, and so asks for what it
+    /// missed.
+    pub status_interval: Duration,
+    /// How often an idle one does.
+    pub idle_interval: Duration,
+    /// After how much idleness a checkpoint covers the last batches.
+    pub checkpoint_idle: Duration,
+    /// Sign every block.
+    pub attest: bool,
+    /// Bounds on requests that wait.
+    pub pool: PoolLimits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            checkpoint_interval: 128,
+            window: 512,
+            batch_ops: 1024,
+            batch_bytes: 256 << 10,
+            batch_time: Duration::from_millis(2),
+            pipeline: 8,
+            execute_before_propose: false,
+            proposal_hooks: false,
+            view_timeout: Duration::from_millis(500),
+            view_timeout_max: Duration::from_secs(30),
+            status_interval: Duration::from_millis(50),
+            idle_interval: Duration::from_millis(500),
+            checkpoint_idle: Duration::from_secs(1),
+            attest: false,
+            pool: PoolLimits::default(),
+        }
+    }
+}
+
+/// Why settings make no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{key}: {why}")]
+pub struct SettingsError {
+    /// The key.
+    pub key: &'static str,
+    /// What is wrong with its value.
+    pub why: &'static str,
+}
+
+impl Settings {
+    /// Checks the settings against each other and against the membership.
+    ///
+    /// # Errors
+    /// Names the first key that makes no sense.
+    pub fn check(&self, _membership: &Membership) -> Result<(), SettingsError> {
+        let checks = [
+            (self.checkpoint_interval > 0, "checkpoint_interval", "must be at least 1"),
+            (self.window >= 2 * self.checkpoint_interval, "window", "must be at least twice checkpoint_interval, or ordering stops at each checkpoint"),
+            (self.window <= 1 << 16, "window", "must be at most 65536, since every replica keeps that many batches"),
+            (self.batch_ops > 0, "batch_ops", "must be at least 1"),
+            (self.batch_bytes <= 8 << 20, "batch_bytes", "must be at most 8388608 to fit a frame"),
+            (self.pipeline > 0, "pipeline", "must be at least 1"),
+            (!self.view_timeout.is_zero(), "view_timeout", "must be above 0"),
+            (self.view_timeout_max >= self.view_timeout, "view_timeout_max", "must be at least view_timeout"),
+            (!self.status_interval.is_zero(), "status_interval", "must be above 0"),
+        ];
+        match checks.into_iter().find(|(good, ..)| !good) {
+            Some((_, key, why)) => Err(SettingsError { key, why }),
+            None => Ok(()),
+        }
+    }
+}
