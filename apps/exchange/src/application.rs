@@ -1,0 +1,40 @@
+//! The exchange as the engine runs it.
+
+use crate::{Command, Exchange};
+use bytes::Bytes;
+use tercio_execution::{AppError, Application, Context, Operation, Replies};
+use tercio_types::Digest;
+use tercio_wire::Encode;
+
+impl Application for Exchange {
+    fn execute(&mut self, _context: &Context, operations: &[Operation], replies: &mut Replies) {
+        for operation in operations {
+            let outcome = self.apply_bytes(operation.client, &operation.op);
+            replies.push_with(|out| outcome.encode(out));
+        }
+    }
+
+    /// A [`crate::query::Query`] in JSON, answered in JSON.
+    fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
+        self.answer(question)
+    }
+
+    /// Only bytes that are no command are refused here; every command gets an outcome.
+    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
+        let parsed = Command::parse(&Bytes::copy_from_slice(operation));
+        parsed.map(|_| ()).map_err(|reason| AppError(reason.to_string()))
+    }
+
+    fn state_digest(&mut self) -> Digest {
+        self.digest()
+    }
+
+    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+        self.chunks()
+    }
+
+    fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
+        *self = self.restored(chunks).map_err(|error| AppError(error.to_string()))?;
+        Ok(())
+    }
+}
