@@ -1,8 +1,9 @@
 //! Execution: what turns ordered batches into results and state.
 //!
 //! [`Engine`] executes batches exactly once an operation, answers packages, chains blocks and makes
-//! checkpoints. What an operation means is an [`Application`]'s business. [`MerkleMap`] is the
-//! state digest that both use.
+//! checkpoints. What an operation means is an [`Application`]'s business: one that keeps its own
+//! state, or a [`Transaction`] over the engine's [`Store`], which [`Keyed`] executes in order.
+//! [`MerkleMap`] is the incremental digest of all of them.
 //!
 //! Architecture invariant: nothing here knows consensus.
 
@@ -12,9 +13,13 @@ mod engine;
 mod key_bits;
 mod merkle_map;
 mod reply;
+mod store;
+mod transaction;
 
 pub use application::{AppError, Application, Context, Operation, Proposal, Replies};
 pub use client_table::{KEPT_BYTES, KEPT_REPLIES, WINDOW};
 pub use engine::{Divergence, Engine, Executed, RestoreError};
 pub use merkle_map::MerkleMap;
 pub use reply::{OpResult, PackageReply, decode_results, encode_results};
+pub use store::{CHUNK_BYTES, Store};
+pub use transaction::{Footprint, Keyed, Outcome, Transaction, View};

@@ -1,0 +1,180 @@
+//! Applications written as transactions over a keyed store that the engine owns.
+//!
+//! The store brings digest, snapshot and restore with it, and the engine can know what a
+//! transaction touches. [`Keyed`] executes one transaction after the other, which makes an
+//! [`Application`] of a [`Transaction`].
+
+use crate::{AppError, Application, Context, Operation, Replies, Store};
+use bytes::Bytes;
+use tercio_types::{Digest, Suite};
+
+/// What becomes of a transaction's writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// They stay.
+    Commit,
+    /// They are undone. The result stands, and says why.
+    Abort,
+}
+
+/// Which keys a transaction touches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Footprint {
+    /// Nobody knows before it has run.
+    #[default]
+    Unknown,
+    /// These and no others.
+    Declared {
+        /// The keys that it may read.
+        reads: Vec<Bytes>,
+        /// The keys that it may read or write.
+        writes: Vec<Bytes>,
+    },
+}
+
+impl Footprint {
+    fn may_read(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Declared { reads, .. } => self.may_write(key) || reads.iter().any(|k| k == key),
+        }
+    }
+
+    fn may_write(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Declared { writes, .. } => writes.iter().any(|k| k == key),
+        }
+    }
+}
+
+/// An application as a function from the store to the store: it has no state of its own that
+/// changes. Deterministic as an [`Application`] is.
+pub trait Transaction: Send + Sync {
+    /// Executes one operation on `view` and appends its result to `result`.
+    fn execute(
+        &self,
+        tx: &Operation,
+        context: &Context,
+        view: &mut View<'_>,
+        result: &mut Vec<u8>,
+    ) -> Outcome;
+
+    /// What the operation will touch, as far as it can be told from the operation alone. A
+    /// declaration binds: to touch anything else is a fault of the application and stops it.
+    fn footprint(&self, _tx: &Operation) -> Footprint {
+        Footprint::Unknown
+    }
+
+    /// Answers a question about the current state.
+    ///
+    /// # Errors
+    /// When the question makes no sense.
+    fn query(&self, question: &[u8], store: &Store) -> Result<Bytes, AppError>;
+
+    /// A cheap look at an operation before it is ordered (see [`Application::check`]).
+    ///
+    /// # Errors
+    /// Why it can never make sense.
+    fn check(&self, _operation: &[u8]) -> Result<(), AppError> {
+        Ok(())
+    }
+}
+
+/// The store as one transaction sees it. It sees its own writes, and they can be undone.
+pub struct View<'a> {
+    store: &'a mut Store,
+    footprint: Footprint,
+    /// What each write replaced, in order.
+    undo: &'a mut Vec<(Bytes, Option<Bytes>)>,
+}
+
+impl View<'_> {
+    /// The value of a key.
+    ///
+    /// # Panics
+    /// When the footprint does not declare the key; so do the two below.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
+        assert!(self.footprint.may_read(key), "a read outside the declared footprint");
+        self.store.get(key)
+    }
+
+    /// Gives a key a value.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) {
+        assert!(self.footprint.may_write(key), "a write outside the declared footprint");
+        let old = self.store.put(key, value);
+        self.undo.push((Bytes::copy_from_slice(key), old));
+    }
+
+    /// Takes a key's value away.
+    pub fn delete(&mut self, key: &[u8]) {
+        assert!(self.footprint.may_write(key), "a write outside the declared footprint");
+        if let Some(old) = self.store.delete(key) {
+            self.undo.push((Bytes::copy_from_slice(key), Some(old)));
+        }
+    }
+
+    fn finish(self, outcome: Outcome) {
+        if outcome == Outcome::Commit {
+            self.undo.clear();
+        }
+        while let Some((key, old)) = self.undo.pop() {
+            match old {
+                Some(value) => self.store.put(&key, &value),
+                None => self.store.delete(&key),
+            };
+        }
+    }
+}
+
+/// The serial executor: an [`Application`] that runs a [`Transaction`] for each operation, in
+/// order.
+pub struct Keyed<T> {
+    logic: T,
+    suite: Suite,
+    store: Store,
+    undo: Vec<(Bytes, Option<Bytes>)>,
+}
+
+impl<T: Transaction> Keyed<T> {
+    /// `logic` over an empty store.
+    #[must_use]
+    pub fn new(logic: T, suite: Suite) -> Self {
+        Self { logic, suite, store: Store::new(suite), undo: Vec::new() }
+    }
+}
+
+impl<T: Transaction> Application for Keyed<T> {
+    fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
+        for tx in operations {
+            let footprint = self.logic.footprint(tx);
+            let mut view = View { store: &mut self.store, footprint, undo: &mut self.undo };
+            replies.push_with(|result| {
+                let outcome = self.logic.execute(tx, context, &mut view, result);
+                view.finish(outcome);
+            });
+        }
+    }
+
+    fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
+        self.logic.query(question, &self.store)
+    }
+
+    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
+        self.logic.check(operation)
+    }
+
+    fn state_digest(&mut self) -> Digest {
+        self.store.digest()
+    }
+
+    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+        self.store.snapshot()
+    }
+
+    fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
+        self.store = Store::from_snapshot(self.suite, chunks)?;
+        Ok(())
+    }
+}
