@@ -49,11 +49,13 @@ pub(crate) struct Dial {
     pub(crate) last_error: Option<DialError>,
     /// The pause before the next attempt.
     pause: Duration,
+    /// How many attempts were planned: a name with several addresses is tried at each in turn.
+    attempts: usize,
 }
 
 impl Dial {
     pub(crate) fn new(to: ReplicaId, address: String, now: Instant, pause: Duration) -> Self {
-        Self { to, address, stage: Stage::Waiting(now), last_error: None, pause }
+        Self { to, address, stage: Stage::Waiting(now), last_error: None, pause, attempts: 0 }
     }
 
     /// Plans the next attempt. The pauses have no jitter: replicas dial a few others each, and the
@@ -71,6 +73,7 @@ impl Dial {
         }
         self.stage = Stage::Waiting(now + self.pause);
         self.pause = (self.pause * 2).min(max);
+        self.attempts += 1;
     }
 
     pub(crate) fn due(&self) -> Option<Instant> {
@@ -98,13 +101,17 @@ impl Resolver {
     }
 
     /// Starts a lookup; `wake` is called when its outcome is there.
-    pub(crate) fn start(&self, to: ReplicaId, address: String, wake: impl Fn() + Send + 'static) {
+    pub(crate) fn start(&self, dial: &Dial, wake: impl Fn() + Send + 'static) {
+        let (to, address, attempt) = (dial.to, dial.address.clone(), dial.attempts);
         let sender = self.sender.clone();
         std::thread::spawn(move || {
-            let found = address.to_socket_addrs().map_err(|e| e.to_string());
-            let first = found.and_then(|mut all| all.next().ok_or_else(|| "no address".to_owned()));
+            let found = address.to_socket_addrs().map_err(|e| e.to_string()).and_then(|all| {
+                let all: Vec<_> = all.collect();
+                let turn = attempt % all.len().max(1);
+                all.get(turn).copied().ok_or_else(|| "the name has no address".to_owned())
+            });
             // The receiver is gone when the transport is: nobody wants to know any more.
-            let _ = sender.send((to, first));
+            let _ = sender.send((to, found));
             wake();
         });
     }

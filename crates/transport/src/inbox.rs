@@ -91,3 +91,61 @@ impl Inbox {
         Ok(Some(self.take(found)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tercio_types::{Authenticator, Digest, Tag};
+    use tercio_wire::{Frame, Key, Kind, MAX_FRAME};
+
+    fn frame(seq: u64, len: usize) -> Bytes {
+        let key = Key { kind: Kind(16), flags: 0, sender: 0, view: 0, seq, digest: Digest::NULL };
+        let body = vec![seq as u8; len].into();
+        Frame { key, auth: Authenticator::Mac(Tag::default()), body }.to_bytes()
+    }
+
+    /// Gives at most `piece` bytes a read.
+    struct Pieces<'a>(&'a [u8], usize);
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            let n = self.1.min(room.len()).min(self.0.len());
+            room[..n].copy_from_slice(&self.0[..n]);
+            self.0 = &self.0[n..];
+            Ok(n)
+        }
+    }
+
+    #[test]
+    fn frames_come_out_whole_however_they_are_cut() {
+        let lengths = [0, 1, 100, 16 << 10, 3, 300 << 10, 0, 40_000];
+        let sent: Vec<Bytes> = (0..).zip(lengths).map(|(i, len)| frame(i, len)).collect();
+        let stream: Vec<u8> = sent.concat();
+        for piece in [1, 7, 63, 64, 1000, 16 << 10, 1 << 20] {
+            let mut inbox = Inbox::default();
+            let mut from = Pieces(&stream, piece);
+            let mut got = vec![];
+            while inbox.fill(&mut from).unwrap().bytes > 0 {
+                while let Some(frame) = inbox.next_frame(MAX_FRAME).unwrap() {
+                    got.push(frame);
+                }
+            }
+            assert!(got == sent, "pieces of {piece}");
+            assert_eq!(inbox.received(), b"");
+        }
+    }
+
+    #[test]
+    fn announcing_a_frame_takes_no_memory() {
+        let long = frame(1, MAX_FRAME - 100);
+        let mut inbox = Inbox::default();
+        for start in (0..1 << 20).step_by(10_000) {
+            inbox.fill(&mut Pieces(&long[start..start + 10_000], 10_000)).unwrap();
+            assert_eq!(inbox.next_frame(MAX_FRAME), Ok(None));
+            let bound = 4 * inbox.received().len() + MIN_CHUNK;
+            assert!(inbox.chunk.len() <= bound, "{} above {bound}", inbox.chunk.len());
+        }
+        let (found, limit) = (long.len(), 1000);
+        assert_eq!(inbox.next_frame(limit), Err(FrameError::TooLong { found, limit }));
+    }
+}

@@ -651,13 +651,12 @@ impl Transport {
             if self.dials[i].due().is_none_or(|at| at > now) {
                 continue;
             }
-            let (to, address) = (self.dials[i].to, self.dials[i].address.clone());
-            if let Ok(address) = address.parse() {
+            if let Ok(address) = self.dials[i].address.parse() {
                 self.dial(i, address, now);
             } else {
                 self.dials[i].stage = DialStage::Resolving;
                 let waker = self.waker();
-                self.resolver.start(to, address, move || waker.wake());
+                self.resolver.start(&self.dials[i], move || waker.wake());
             }
         }
     }
