@@ -258,3 +258,75 @@ impl ClientTable {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tercio_types::{Authenticator, OpKind, ReplicaId, Tag};
+
+    const SUITE: Suite = Suite::Sha256Ed25519;
+
+    fn execute(table: &mut ClientTable, client: u64, first: u64) {
+        let package = Package {
+            client: ClientId(client),
+            first: RequestSeq(first),
+            kind: OpKind::User,
+            replier: ReplicaId(0),
+            ops: vec![Bytes::new()],
+            digest: Digest::NULL,
+            auth: Authenticator::Mac(Tag::default()),
+        };
+        let mut admissions = Vec::new();
+        table.admit(&package, &mut admissions);
+        assert_eq!(admissions, [Admission::Fresh]);
+        let result = Bytes::from_static(b"\0result");
+        let leaf = result_leaf(SUITE, package.client, package.first, &result);
+        table.keep(package.client, package.first, leaf, result);
+    }
+
+    #[test]
+    fn the_cost_of_the_digest_follows_the_clients_that_changed() {
+        for clients in [64u64, 16_384] {
+            let mut table = ClientTable::new(SUITE);
+            (0..clients).for_each(|client| execute(&mut table, client, 1));
+            table.digest();
+            let before = table.tree.hashes();
+            (0..4).for_each(|i| execute(&mut table, i * clients / 4, 2));
+            table.digest();
+            let cost = table.tree.hashes() - before;
+            assert!(cost <= 4 * u64::from(64 - clients.leading_zeros()), "{cost} of {clients}");
+        }
+    }
+
+    #[test]
+    fn the_digest_is_that_of_the_content_and_covers_all_of_it() {
+        let mut table = ClientTable::new(SUITE);
+        let mut seen = BTreeSet::from([table.digest()]);
+        for (client, number) in [(1, 3), (1, 1), (2, 1), (1, 2), (1, WINDOW + 2), (1, 4)] {
+            execute(&mut table, client, number);
+            assert!(seen.insert(table.digest()), "client {client}, number {number}");
+            let mut restored = ClientTable::new(SUITE);
+            for (label, chunk) in table.snapshot() {
+                restored.restore(&label, &chunk).unwrap();
+            }
+            assert_eq!(restored.digest(), table.digest());
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_is_none_is_refused() {
+        let mut table = ClientTable::new(SUITE);
+        (1..5).for_each(|number| execute(&mut table, 1, number));
+        let (label, chunk) = table.snapshot().next().unwrap();
+        for cut in 0..chunk.len() {
+            assert!(table.clone().restore(&label, &chunk.slice(..cut)).is_err());
+        }
+        assert!(table.clone().restore(b"short", &chunk).is_err());
+        let mut low = chunk.to_vec();
+        low[..8].copy_from_slice(&[0xff; 8]);
+        assert!(table.clone().restore(&label, &low.into()).is_err());
+        let mut not_executed = chunk.to_vec();
+        not_executed[0] = 2;
+        assert!(table.clone().restore(&label, &not_executed.into()).is_err());
+    }
+}

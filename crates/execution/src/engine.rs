@@ -3,7 +3,7 @@
 //! - A batch with packages makes the next block; one without makes none.
 //! - An operation is executed when its number is fresh (see [`crate::WINDOW`]). A duplicate is
 //!   answered with the result that it had the first time.
-//! - Agreed time is max(previous + 1, proposed).
+//! - Agreed time is max(previous + 1, proposed), where a proposal beyond [`LATEST`] counts as that.
 //! - Results are chained: `R(0)` is [`EMPTY_ROOT`], and `R(h) = H(R(h-1) | results root of h)`;
 //!   the leaves of a results root are `H(client | number | status | result)`, one for each
 //!   operation of the body in order. With a lag above zero the state digest after the block enters
@@ -28,6 +28,10 @@ use thiserror::Error;
 const APP: u8 = b'a';
 const CLIENT: u8 = b'c';
 const ENGINE: u8 = b'e';
+
+/// The latest time that a primary can propose, in microseconds since the Unix epoch: however it
+/// lies, there is room for time to go on rising with every block.
+pub const LATEST: Timestamp = Timestamp(1 << 63);
 
 /// What executing a batch gave.
 #[derive(Clone, Debug)]
@@ -119,6 +123,7 @@ struct Scratch {
     results: Replies,
     admissions: Vec<Admission>,
     leaves: Vec<Digest>,
+    body: Vec<u8>,
 }
 
 impl Engine {
@@ -241,7 +246,7 @@ impl Engine {
             seq,
             parent: self.block,
             body,
-            time: batch.time.max(self.time.next()),
+            time: batch.time.min(LATEST).max(self.time.next()),
             ops: u32::try_from(batch.ops()).expect("a batch fits into a frame"),
             lag: self.lag,
             results: due.map_or(EMPTY_ROOT, |due| due.results),
@@ -252,7 +257,7 @@ impl Engine {
     fn apply(&mut self, header: &BlockHeader, batch: &Batch) -> Vec<PackageReply> {
         let seed = hash(self.suite, &[&header.parent.0, &header.body.0]);
         let context = Context { height: header.height, time: header.time, seed };
-        let Scratch { operations, results, admissions, leaves } = &mut self.scratch;
+        let Scratch { operations, results, admissions, leaves, body } = &mut self.scratch;
         admissions.clear();
         leaves.clear();
         results.clear();
@@ -274,11 +279,12 @@ impl Engine {
         let mut answers = Answers {
             suite: self.suite,
             clients: &mut self.clients,
-            results: &self.scratch.results,
+            results,
             next: 0,
-            leaves: &mut self.scratch.leaves,
+            leaves,
+            body,
         };
-        let mut admissions = self.scratch.admissions.as_slice();
+        let mut admissions = admissions.as_slice();
         let mut replies = Vec::with_capacity(batch.packages.len());
         for package in &batch.packages {
             let (here, rest) = admissions.split_at(package.ops.len());
@@ -470,6 +476,7 @@ struct Answers<'a> {
     /// The next of `results`.
     next: usize,
     leaves: &'a mut Vec<Digest>,
+    body: &'a mut Vec<u8>,
 }
 
 impl Answers<'_> {
@@ -477,8 +484,8 @@ impl Answers<'_> {
         let (client, first) = (package.client, package.first);
         let seq = |i: usize| RequestSeq(first.0 + i as u64);
         let from = self.leaves.len();
-        let mut body = Vec::new();
-        list::encode(&mut body, package.ops.len(), |i, out| {
+        self.body.clear();
+        list::encode(self.body, package.ops.len(), |i, out| {
             let start = out.len();
             match admissions[i] {
                 Admission::Fresh if package.kind == OpKind::System => {
@@ -497,7 +504,8 @@ impl Answers<'_> {
             }
             self.leaves.push(result_leaf(self.suite, client, seq(i), &out[start..]));
         });
-        let body = Bytes::from(body);
+        // Of exactly its size, since kept results will hold on to it.
+        let body = Bytes::copy_from_slice(self.body);
         self.keep(package, admissions, from, &body);
         let digest = hash(self.suite, &[&body]);
         PackageReply { client, first, replier: package.replier, body, digest }

@@ -397,7 +397,8 @@ mod tests {
             let all: Vec<_> = store.range(b"").map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
             prop_assert!(all.iter().map(|(k, v)| (k, v)).eq(model.iter()));
             for (key, _) in &changes {
-                prop_assert_eq!(store.get(key).map(|v| v.as_ref()), model.get(key).map(|v| v.as_slice()));
+                let has = store.get(key).map(|v| v.to_vec());
+                prop_assert_eq!(has.as_ref(), model.get(key));
                 let from = store.range(key).next().map(|(k, _)| k.to_vec());
                 prop_assert_eq!(from.as_ref(), model.range(key.clone()..).next().map(|(k, _)| k));
             }
