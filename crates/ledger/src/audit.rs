@@ -1,0 +1,398 @@
+//! The audit of a block log, offline: that every byte is as it was written, that the blocks form
+//! one chain under the rules, and that what a quorum signed is what the log says.
+//!
+//! A closed segment is determined by its blocks: header, records and footer are checked against
+//! what they must be, so that a single flipped bit anywhere in it is found.
+
+use crate::LedgerError;
+use crate::Storage;
+use crate::block_log::side::{
+    self, CERTIFICATES, attestation, attestations_ident, certificates_ident,
+};
+use crate::certificate::{verify, verify_attestation};
+use crate::disk::Window;
+use crate::records::{self, Flaw};
+use crate::segment::{
+    BlockRecord, SEGMENT_HEADER, SegmentHeader, attestation_name, footer_field, footer_len,
+    parse_name, put_footer, read_block, segment_name,
+};
+use std::collections::BTreeMap;
+use tercio_types::{
+    Batch, BlockHeader, CertifiedCheckpoint, ChainId, Digest, EMPTY_ROOT, Height, Membership,
+};
+use tercio_wire::Decode;
+use thiserror::Error;
+
+/// How far an audit is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuditProgress {
+    /// How many blocks were checked.
+    pub blocks: u64,
+    /// How many bytes of segments were checked.
+    pub bytes: u64,
+    /// How many bytes all segments have.
+    pub total_bytes: u64,
+}
+
+/// What a good log holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditReport {
+    /// How many blocks.
+    pub blocks: u64,
+    /// How many operations are in them.
+    pub operations: u64,
+    /// How many segment files.
+    pub segments: u64,
+    /// How many certificates.
+    pub certificates: u64,
+    /// How many of them are about blocks above the head, which a crash may have taken.
+    pub certificates_ahead: u64,
+    /// How many signatures on single blocks.
+    pub attestations: u64,
+    /// The lowest block, when there is one.
+    pub first: Option<Height>,
+    /// The highest block, when there is one.
+    pub last: Option<Height>,
+    /// The hash of the highest block; of the block that the log starts after when there is none.
+    pub head: Digest,
+    /// The highest block in the log that a certificate proves.
+    pub last_certified: Option<Height>,
+    /// Bytes of unfinished records at the end of files, which the next opening cuts.
+    pub torn_bytes: u64,
+}
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{file}{}: {field}", height.map_or(String::new(), |h| format!(", block {h}")))]
+pub struct AuditFailure {
+    /// The file.
+    pub file: String,
+    /// The block, when it is about one.
+    pub height: Option<Height>,
+    /// The field: 'body checksum', 'parent', 'index entry 17' and so on.
+    pub field: String,
+}
+
+fn failure(file: &str, height: Option<Height>, field: impl Into<String>) -> AuditFailure {
+    AuditFailure { file: file.to_owned(), height, field: field.into() }
+}
+
+fn unreadable(file: &str, error: &LedgerError) -> AuditFailure {
+    match error {
+        LedgerError::Damage { file, height, field, .. } => failure(file, *height, field.clone()),
+        other => failure(file, None, other.to_string()),
+    }
+}
+
+/// Audits the block log in `storage`, whose replicas are `membership`. `progress` is called after
+/// every block.
+///
+/// # Errors
+/// Names the first thing that is wrong: file, block and field.
+pub fn audit(
+    storage: &dyn Storage,
+    membership: &Membership,
+    progress: &mut dyn FnMut(&AuditProgress),
+) -> Result<AuditReport, AuditFailure> {
+    let chain = membership.chain();
+    let names = storage.list().map_err(|e| failure("the directory", None, e.to_string()))?;
+    let firsts: Vec<Height> = names.iter().filter_map(|n| parse_name(n, "blocks")).collect();
+    let mut audit = Audit {
+        storage,
+        membership,
+        certificates: BTreeMap::new(),
+        hashes: BTreeMap::new(),
+        previous: Previous { height: Height(0), hash: Digest(chain.0), header: None },
+        report: AuditReport::default(),
+        at: AuditProgress::default(),
+    };
+    for &first in &firsts {
+        let name = segment_name(first);
+        let len = storage.len(&name).map_err(|e| failure(&name, None, e.to_string()))?;
+        audit.at.total_bytes += len;
+    }
+    if names.iter().any(|name| name == CERTIFICATES) {
+        audit.read_certificates(chain)?;
+    }
+    for (i, &first) in firsts.iter().enumerate() {
+        audit.segment(first, i == 0, i + 1 == firsts.len(), progress)?;
+        if names.contains(&attestation_name(first)) {
+            audit.attestations(first)?;
+        }
+    }
+    audit.certificates_outside()?;
+    audit.report.head = audit.previous.hash;
+    Ok(audit.report)
+}
+
+/// The block before the next.
+struct Previous {
+    height: Height,
+    hash: Digest,
+    /// Unknown before the first block of the log.
+    header: Option<BlockHeader>,
+}
+
+struct Audit<'a> {
+    storage: &'a dyn Storage,
+    membership: &'a Membership,
+    /// By height; each has been verified.
+    certificates: BTreeMap<Height, Vec<CertifiedCheckpoint>>,
+    /// The hashes of the blocks of the segment at hand.
+    hashes: BTreeMap<Height, Digest>,
+    previous: Previous,
+    report: AuditReport,
+    at: AuditProgress,
+}
+
+impl Audit<'_> {
+    fn read_certificates(&mut self, chain: ChainId) -> Result<(), AuditFailure> {
+        let ident = certificates_ident(chain);
+        let contents = records::read_all(self.storage, CERTIFICATES, &ident)
+            .map_err(|e| unreadable(CERTIFICATES, &e))?;
+        self.tail(CERTIFICATES, contents.tail, None, contents.len - contents.end)?;
+        for record in &contents.records {
+            let height = Height(record.tag);
+            let certificate =
+                side::certificate(record).map_err(|e| unreadable(CERTIFICATES, &e))?;
+            verify(self.membership, &certificate)
+                .map_err(|e| failure(CERTIFICATES, Some(height), format!("certificate: {e}")))?;
+            self.certificates.entry(height).or_default().push(certificate);
+            self.report.certificates += 1;
+        }
+        Ok(())
+    }
+
+    /// What is behind the last whole record may be missing bytes, but no wrong ones.
+    fn tail(
+        &mut self,
+        file: &str,
+        tail: Option<Flaw>,
+        height: Option<Height>,
+        bytes: u64,
+    ) -> Result<(), AuditFailure> {
+        match tail {
+            Some(flaw) if !flaw.short => Err(failure(file, height, flaw.field)),
+            _ => {
+                self.report.torn_bytes += bytes;
+                Ok(())
+            }
+        }
+    }
+
+    fn segment(
+        &mut self,
+        first: Height,
+        is_first: bool,
+        is_last: bool,
+        progress: &mut dyn FnMut(&AuditProgress),
+    ) -> Result<(), AuditFailure> {
+        let name = segment_name(first);
+        let io = |e: std::io::Error| failure(&name, None, e.to_string());
+        let mut window = Window::new(self.storage, &name).map_err(io)?;
+        let len = window.len();
+        self.report.segments += 1;
+        self.hashes.clear();
+        let header = SegmentHeader::read(&mut window, &name, self.membership.chain(), first)
+            .map_err(|e| unreadable(&name, &e))?;
+        let header = match header {
+            Ok(header) => header,
+            Err(flaw) if flaw.short && is_last => {
+                self.report.torn_bytes += len;
+                return Ok(());
+            }
+            Err(flaw) => return Err(failure(&name, None, flaw.field)),
+        };
+        self.check_start(&name, &header, is_first)?;
+        let mut offsets = Vec::new();
+        let mut at = SEGMENT_HEADER as u64;
+        while offsets.len() < header.capacity as usize && at < len {
+            let height = self.previous.height.next();
+            match read_block(&mut window, at, Some(height)).map_err(io)? {
+                Ok(record) => {
+                    offsets.push(at);
+                    at = record.end;
+                    self.block(&name, record)?;
+                    self.at.blocks += 1;
+                    self.at.bytes += at - offsets[offsets.len() - 1];
+                    progress(&self.at);
+                }
+                Err(flaw) if is_last && flaw.short => {
+                    self.report.torn_bytes += len - at;
+                    return Ok(());
+                }
+                Err(flaw) => return Err(failure(&name, Some(height), flaw.field)),
+            }
+        }
+        if offsets.len() < header.capacity as usize {
+            return match is_last {
+                true => Ok(()),
+                false => {
+                    let next = self.previous.height.next();
+                    Err(failure(&name, Some(next), "the block is missing"))
+                }
+            };
+        }
+        // The footer is determined by the records.
+        let mut expected = Vec::with_capacity(footer_len(offsets.len()));
+        put_footer(first, &offsets, &self.previous.hash, &mut expected);
+        let found = window.take(at, expected.len() + 1).map_err(io)?;
+        let differ = expected.iter().zip(&found).position(|(a, b)| a != b);
+        if let Some(i) = differ {
+            let field = footer_field(offsets.len(), i);
+            let entry = (i.saturating_sub(52) / 8) as u64;
+            let height = field.starts_with("index").then(|| Height(first.0 + entry));
+            return Err(failure(&name, height, field));
+        }
+        if found.len() > expected.len() {
+            return Err(failure(&name, None, "bytes behind the footer"));
+        }
+        if found.len() < expected.len() {
+            if !is_last {
+                return Err(failure(&name, None, "the footer is cut short"));
+            }
+            self.report.torn_bytes += found.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn check_start(
+        &mut self,
+        name: &str,
+        header: &SegmentHeader,
+        is_first: bool,
+    ) -> Result<(), AuditFailure> {
+        if header.first.0 == 0 {
+            return Err(failure(name, None, "first height"));
+        }
+        if is_first && header.first.0 != 1 {
+            // A log that was pruned, or started after a snapshot.
+            let height = Height(header.first.0 - 1);
+            self.previous = Previous { height, hash: header.parent, header: None };
+            return self.certified(name, height, header.parent, None);
+        }
+        if header.first != self.previous.height.next() {
+            let missing = self.previous.height.next();
+            return Err(failure(name, Some(missing), "the block is missing before this segment"));
+        }
+        if header.parent != self.previous.hash {
+            return Err(failure(name, Some(header.first), "parent of the first block"));
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, name: &str, record: BlockRecord) -> Result<(), AuditFailure> {
+        let BlockRecord { header, hash, body, .. } = record;
+        let bad = |field: &str| Err(failure(name, Some(header.height), field));
+        let suite = self.membership.suite();
+        if header.suite != suite {
+            return bad("suite");
+        }
+        if header.parent != self.previous.hash {
+            return bad("parent");
+        }
+        if header.body != tercio_crypto::hash(suite, &[&body]) {
+            return bad("body digest");
+        }
+        let batch = match Batch::from_bytes(&body, suite) {
+            Ok(batch) => batch,
+            Err(error) => return bad(&format!("body: {error}")),
+        };
+        if batch.packages.is_empty() {
+            return bad("body without packages");
+        }
+        if batch.ops() as u64 != u64::from(header.ops) {
+            return bad("ops");
+        }
+        // Null requests take a sequence number and no height.
+        if header.seq.0 < header.height.0 {
+            return bad("seq");
+        }
+        if header.time < batch.time {
+            return bad("time");
+        }
+        if header.lag == 0 && (header.results != EMPTY_ROOT || header.state != EMPTY_ROOT) {
+            return bad("lag");
+        }
+        if let Some(before) = &self.previous.header {
+            if header.seq <= before.seq {
+                return bad("seq");
+            }
+            if header.time <= before.time {
+                return bad("time");
+            }
+            if header.epoch < before.epoch {
+                return bad("epoch");
+            }
+        }
+        self.certified(name, header.height, hash, Some(&header))?;
+        self.report.blocks += 1;
+        self.report.operations += u64::from(header.ops);
+        self.report.first.get_or_insert(header.height);
+        self.report.last = Some(header.height);
+        self.hashes.insert(header.height, hash);
+        self.previous = Previous { height: header.height, hash, header: Some(header) };
+        Ok(())
+    }
+
+    /// Holds a block against the certificates of its height.
+    fn certified(
+        &mut self,
+        name: &str,
+        height: Height,
+        hash: Digest,
+        header: Option<&BlockHeader>,
+    ) -> Result<(), AuditFailure> {
+        let Some(certificates) = self.certificates.remove(&height) else { return Ok(()) };
+        for CertifiedCheckpoint { checkpoint, .. } in &certificates {
+            if checkpoint.block != hash {
+                return Err(failure(name, Some(height), "block hash (another is certified)"));
+            }
+            if let Some(header) = header
+                && (checkpoint.seq < header.seq || checkpoint.time < header.time)
+            {
+                return Err(failure(CERTIFICATES, Some(height), "sequence number or time"));
+            }
+        }
+        if header.is_some() {
+            self.report.last_certified = Some(height);
+        }
+        Ok(())
+    }
+
+    fn attestations(&mut self, first: Height) -> Result<(), AuditFailure> {
+        let name = attestation_name(first);
+        let ident = attestations_ident(self.membership.chain(), first);
+        let contents =
+            records::read_all(self.storage, &name, &ident).map_err(|e| unreadable(&name, &e))?;
+        self.tail(&name, contents.tail, None, contents.len - contents.end)?;
+        for record in &contents.records {
+            let height = Height(record.tag);
+            let said = attestation(&name, record).map_err(|e| unreadable(&name, &e))?;
+            match self.hashes.get(&height) {
+                // A crash may have taken the block and left what was said about it.
+                None if height > self.previous.height => {}
+                Some(hash) if *hash == said.block => {}
+                _ => return Err(failure(&name, Some(height), "block hash of the attestation")),
+            }
+            verify_attestation(self.membership, height, said.block, &said.signatures)
+                .map_err(|e| failure(&name, Some(height), format!("attestation: {e}")))?;
+            self.report.attestations += said.signatures.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The certificates that no block was held against.
+    fn certificates_outside(&mut self) -> Result<(), AuditFailure> {
+        let genesis = Digest(self.membership.chain().0);
+        for (height, certificates) in &self.certificates {
+            if height.0 == 0 && certificates.iter().any(|c| c.checkpoint.block != genesis) {
+                return Err(failure(CERTIFICATES, Some(*height), "block hash"));
+            }
+            if *height > self.previous.height {
+                self.report.certificates_ahead += certificates.len() as u64;
+            }
+        }
+        Ok(())
+    }
+}

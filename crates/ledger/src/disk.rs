@@ -1,0 +1,116 @@
+//! A storage that stops at the first failure, and a window to read a file through.
+
+use crate::{LedgerError, Storage};
+use bytes::Bytes;
+use std::io;
+
+/// A storage that refuses every change after the first one that failed: a failed fsync may have
+/// dropped dirty pages and marked them clean, so that the next fsync would succeed over a hole.
+pub(crate) struct Disk {
+    storage: Box<dyn Storage>,
+    failed: Option<String>,
+}
+
+impl Disk {
+    pub(crate) fn new(storage: Box<dyn Storage>) -> Self {
+        Self { storage, failed: None }
+    }
+
+    /// For reading.
+    pub(crate) fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
+    /// Refuses when an earlier change failed.
+    pub(crate) fn check(&self) -> Result<(), LedgerError> {
+        match &self.failed {
+            Some(why) => Err(LedgerError::Poisoned(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a change.
+    pub(crate) fn change<R>(
+        &mut self,
+        change: impl FnOnce(&mut dyn Storage) -> io::Result<R>,
+    ) -> Result<R, LedgerError> {
+        self.check()?;
+        change(&mut *self.storage).map_err(|error| {
+            self.failed = Some(error.to_string());
+            error.into()
+        })
+    }
+
+    /// Removes what an interrupted [`Storage::write_atomic`] left behind.
+    pub(crate) fn remove_temporaries(&mut self) -> Result<(), LedgerError> {
+        for name in self.storage().list()? {
+            if name.ends_with(crate::storage::TEMPORARY) {
+                self.change(|s| s.remove(&name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How much a window reads at once, in bytes.
+const WINDOW: u64 = 1 << 20;
+
+/// A file, read in few calls. What it hands out are slices of what was read.
+pub(crate) struct Window<'a> {
+    source: Option<(&'a dyn Storage, &'a str)>,
+    len: u64,
+    /// How much is read at least, in bytes.
+    ahead: u64,
+    start: u64,
+    bytes: Bytes,
+}
+
+impl<'a> Window<'a> {
+    /// For reading front to back.
+    pub(crate) fn new(storage: &'a dyn Storage, name: &'a str) -> io::Result<Self> {
+        Ok(Self { ahead: WINDOW, ..Self::exact(storage, name)? })
+    }
+
+    /// For reading here and there: reads what is asked for, and no more.
+    pub(crate) fn exact(storage: &'a dyn Storage, name: &'a str) -> io::Result<Self> {
+        let len = storage.len(name)?;
+        Ok(Self { source: Some((storage, name)), len, ahead: 0, start: 0, bytes: Bytes::new() })
+    }
+
+    /// The end of a file that is still in memory and begins at `start`.
+    pub(crate) fn over(bytes: Bytes, start: u64) -> Self {
+        let len = start + bytes.len() as u64;
+        Self { source: None, len, ahead: 0, start, bytes }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// `n` bytes from `at` on, or fewer where the file ends.
+    pub(crate) fn take(&mut self, at: u64, n: usize) -> io::Result<Bytes> {
+        let end = self.len.min(at.saturating_add(n as u64));
+        let at = at.min(end);
+        if at < self.start || end > self.start + self.bytes.len() as u64 {
+            let (storage, name) = self.source.expect("what is in memory is asked for alone");
+            let read = (end - at).max(self.ahead).min(self.len - at);
+            self.bytes = storage.read_at(name, at, read as usize)?.into();
+            self.start = at;
+        }
+        Ok(self.bytes.slice((at - self.start) as usize..(end - self.start) as usize))
+    }
+
+    /// The first place from `from` on where `magic` stands.
+    pub(crate) fn find(&mut self, from: u64, magic: [u8; 4]) -> io::Result<Option<u64>> {
+        let mut at = from;
+        while at + 4 <= self.len {
+            let bytes = self.take(at, WINDOW as usize)?;
+            if let Some(i) = bytes.windows(4).position(|w| w == magic) {
+                return Ok(Some(at + i as u64));
+            }
+            // The last three bytes may begin the magic.
+            at += bytes.len() as u64 - 3;
+        }
+        Ok(None)
+    }
+}

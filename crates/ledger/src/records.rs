@@ -1,0 +1,346 @@
+//! Files of opaque records with a number each: the form of the write-ahead log, of certificates
+//! and of attestations.
+//!
+//! ```text
+//! file    magic "TERCIO\0R" | version: u32 | kind: u32 | chain: 32 B | number: u64 | crc: u32
+//! record  magic "TREC" | length: u32 | tag: u64 | payload crc: u32 | header crc: u32 | payload
+//! ```
+//! The header crc covers the file's number and the record's offset too, so that a record is good
+//! in one place only.
+
+use crate::disk::{Disk, Window};
+use crate::{DISK_VERSION, LedgerError, Storage};
+use bytes::Bytes;
+use std::io;
+use tercio_types::ChainId;
+use tercio_types::zoo::{Defence, stands};
+
+const FILE_MAGIC: [u8; 8] = *b"TERCIO\0R";
+const RECORD_MAGIC: [u8; 4] = *b"TREC";
+pub(crate) const FILE_HEADER: usize = 60;
+pub(crate) const RECORD_HEADER: usize = 24;
+
+/// What the records of a file are; a number on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Wal = 1,
+    Certificates = 2,
+    Attestations = 3,
+}
+
+/// What a file must say of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ident {
+    pub(crate) kind: FileKind,
+    pub(crate) chain: ChainId,
+    pub(crate) number: u64,
+}
+
+/// A record as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) offset: u64,
+    pub(crate) tag: u64,
+    pub(crate) bytes: Bytes,
+}
+
+/// What is wrong at some place of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub(crate) field: &'static str,
+    /// The bytes end too early; those that are there are not known to be wrong.
+    pub(crate) short: bool,
+    /// From where on a further record would show that this is no tail.
+    pub(crate) resume: u64,
+}
+
+/// Bytes behind the last whole record that opening a file has cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The file.
+    pub file: String,
+    /// Its length now.
+    pub at: u64,
+    /// How many bytes went.
+    pub bytes: u64,
+}
+
+/// The records of a file.
+pub(crate) struct Contents {
+    pub(crate) records: Vec<Record>,
+    /// Where the last whole record ends; 0 when not even the file header is whole.
+    pub(crate) end: u64,
+    pub(crate) len: u64,
+    /// What is behind `end`, when there is something.
+    pub(crate) tail: Option<Flaw>,
+}
+
+pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("the caller took a whole header"))
+}
+
+pub(crate) fn le64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("the caller took a whole header"))
+}
+
+pub(crate) fn damage(file: &str, offset: u64, field: impl Into<String>) -> LedgerError {
+    LedgerError::Damage { file: file.to_owned(), offset, height: None, field: field.into() }
+}
+
+/// Checks version and chain of a file whose header checksum is good.
+pub(crate) fn check_origin(
+    file: &str,
+    version: u32,
+    found: ChainId,
+    expected: ChainId,
+) -> Result<(), LedgerError> {
+    if version != DISK_VERSION {
+        let (file, expected) = (file.to_owned(), DISK_VERSION);
+        return Err(LedgerError::Version { file, found: version, expected });
+    }
+    if found != expected {
+        return Err(LedgerError::Foreign { file: file.to_owned(), found, expected });
+    }
+    Ok(())
+}
+
+fn put_file_header(ident: &Ident, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&FILE_MAGIC);
+    out.extend_from_slice(&DISK_VERSION.to_le_bytes());
+    out.extend_from_slice(&(ident.kind as u32).to_le_bytes());
+    out.extend_from_slice(&ident.chain.0);
+    out.extend_from_slice(&ident.number.to_le_bytes());
+    let crc = crc32fast::hash(&out[start..]);
+    out.extend_from_slice(&crc.to_le_bytes());
+}
+
+fn record_crc(number: u64, offset: u64, header: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&number.to_le_bytes());
+    crc.update(&offset.to_le_bytes());
+    crc.update(header);
+    crc.finalize()
+}
+
+fn put_record(number: u64, offset: u64, tag: u64, payload: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    let length = u32::try_from(payload.len()).expect("a record is below 4 GiB");
+    out.extend_from_slice(&RECORD_MAGIC);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&tag.to_le_bytes());
+    out.extend_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    let crc = record_crc(number, offset, &out[start..]);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// Reads the record at `at`.
+fn read_record(window: &mut Window<'_>, number: u64, at: u64) -> io::Result<Result<Record, Flaw>> {
+    let flaw = |field, short, resume| Ok(Err(Flaw { field, short, resume }));
+    let header = window.take(at, RECORD_HEADER)?;
+    if header.len() < RECORD_HEADER {
+        return flaw("record header", true, at + 1);
+    }
+    if header[..4] != RECORD_MAGIC {
+        return flaw("record magic", false, at + 1);
+    }
+    if record_crc(number, at, &header[..20]) != le32(&header, 20) {
+        return flaw("record header checksum", false, at + 1);
+    }
+    let (len, start) = (le32(&header, 4) as usize, at + RECORD_HEADER as u64);
+    let end = start + len as u64;
+    if end > window.len() {
+        return flaw("record payload", true, window.len());
+    }
+    let bytes = window.take(start, len)?;
+    if crc32fast::hash(&bytes) != le32(&header, 16) {
+        return flaw("record payload checksum", false, end);
+    }
+    Ok(Ok(Record { offset: at, tag: le64(&header, 8), bytes }))
+}
+
+fn a_record_follows(window: &mut Window<'_>, number: u64, from: u64) -> io::Result<bool> {
+    let mut from = from;
+    while let Some(at) = window.find(from, RECORD_MAGIC)? {
+        if read_record(window, number, at)?.is_ok() {
+            return Ok(true);
+        }
+        from = at + 1;
+    }
+    Ok(false)
+}
+
+/// Reads all records of a file.
+///
+/// A bad record is the tail when nothing good follows it; otherwise the file is damaged in the
+/// middle and named.
+pub(crate) fn read_all(
+    storage: &dyn Storage,
+    name: &str,
+    ident: &Ident,
+) -> Result<Contents, LedgerError> {
+    let mut window = Window::new(storage, name)?;
+    let mut contents = Contents { records: Vec::new(), end: 0, len: window.len(), tail: None };
+    let header = window.take(0, FILE_HEADER)?;
+    let bad_header = if header.len() < FILE_HEADER {
+        Some(Flaw { field: "file header", short: true, resume: contents.len })
+    } else if header[..8] != FILE_MAGIC {
+        Some(Flaw { field: "file magic", short: false, resume: 8 })
+    } else if crc32fast::hash(&header[..56]) != le32(&header, 56) {
+        Some(Flaw { field: "file header checksum", short: false, resume: 8 })
+    } else {
+        check_origin(name, le32(&header, 8), chain_at(&header, 16), ident.chain)?;
+        if le32(&header, 12) != ident.kind as u32 {
+            return Err(damage(name, 12, "file kind"));
+        }
+        if le64(&header, 48) != ident.number {
+            return Err(damage(name, 48, "file number"));
+        }
+        None
+    };
+    contents.tail = bad_header;
+    if contents.tail.is_none() {
+        contents.end = FILE_HEADER as u64;
+        while contents.end < contents.len {
+            match read_record(&mut window, ident.number, contents.end)? {
+                Ok(record) => {
+                    contents.end += (RECORD_HEADER + record.bytes.len()) as u64;
+                    contents.records.push(record);
+                }
+                Err(flaw) => {
+                    contents.tail = Some(flaw);
+                    break;
+                }
+            }
+        }
+    }
+    if let Some(flaw) = contents.tail
+        && a_record_follows(&mut window, ident.number, flaw.resume)?
+    {
+        return Err(damage(name, contents.end, flaw.field));
+    }
+    Ok(contents)
+}
+
+pub(crate) fn chain_at(bytes: &[u8], at: usize) -> ChainId {
+    ChainId(*bytes[at..].first_chunk().expect("the caller took a whole header"))
+}
+
+/// A file of records that is being written.
+pub(crate) struct RecordFile {
+    name: String,
+    ident: Ident,
+    /// Appended, and not yet given to the storage.
+    buffer: Vec<u8>,
+    /// What the storage has.
+    written: u64,
+    unsynced: bool,
+    new_name: bool,
+}
+
+impl RecordFile {
+    /// A file that does not exist yet; the first flush makes it.
+    pub(crate) fn new(name: String, ident: Ident) -> Self {
+        let mut file =
+            Self { name, ident, buffer: Vec::new(), written: 0, unsynced: false, new_name: true };
+        put_file_header(&ident, &mut file.buffer);
+        file
+    }
+
+    /// Reads a file, cuts its torn tail, and makes what is left durable: after a mere restart of
+    /// the process it may be in the page cache only.
+    pub(crate) fn recover(
+        disk: &mut Disk,
+        name: String,
+        ident: Ident,
+    ) -> Result<(Self, Vec<Record>, Option<Cut>), LedgerError> {
+        let contents = read_all(disk.storage(), &name, &ident)?;
+        let mut end = contents.end;
+        let mut cut = None;
+        if contents.tail.is_some() {
+            if stands(Defence::F35CutTornTail) {
+                disk.change(|s| s.truncate(&name, end))?;
+                cut = Some(Cut { file: name.clone(), at: end, bytes: contents.len - end });
+            } else {
+                end = contents.len;
+            }
+        }
+        disk.change(|s| s.sync(&name))?;
+        let mut file = Self::new(name, ident);
+        file.new_name = false;
+        file.written = end;
+        if end > 0 {
+            file.buffer.clear();
+        }
+        Ok((file, contents.records, cut))
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.ident.number
+    }
+
+    /// How long the file is once everything is written.
+    pub(crate) fn len(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Appends a record to the buffer; gives its offset.
+    pub(crate) fn push(&mut self, tag: u64, payload: &[u8]) -> u64 {
+        let offset = self.len();
+        put_record(self.ident.number, offset, tag, payload, &mut self.buffer);
+        offset
+    }
+
+    /// Writes the buffered records with one append.
+    pub(crate) fn flush(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {
+        disk.check()?;
+        if self.len() <= FILE_HEADER as u64 || self.buffer.is_empty() {
+            return Ok(());
+        }
+        disk.change(|s| s.append(&self.name, &self.buffer))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.unsynced = true;
+        Ok(())
+    }
+
+    /// Writes the buffered records and makes them durable.
+    pub(crate) fn sync(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {
+        self.flush(disk)?;
+        if self.unsynced {
+            disk.change(|s| s.sync(&self.name))?;
+            self.unsynced = false;
+            if self.new_name {
+                disk.change(|s| s.sync_dir())?;
+                self.new_name = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one record that has been written.
+    pub(crate) fn read(&self, disk: &Disk, offset: u64) -> Result<Record, LedgerError> {
+        let mut window = Window::exact(disk.storage(), &self.name)?;
+        read_record(&mut window, self.ident.number, offset)?
+            .map_err(|flaw| damage(&self.name, offset, flaw.field))
+    }
+
+    /// The whole content of a file with these records, to replace this one.
+    pub(crate) fn image(ident: &Ident, records: &[(u64, Bytes)]) -> (Vec<u8>, Vec<u64>) {
+        let (mut out, mut offsets) = (Vec::new(), Vec::new());
+        put_file_header(ident, &mut out);
+        for (tag, payload) in records {
+            offsets.push(out.len() as u64);
+            put_record(ident.number, out.len() as u64, *tag, payload, &mut out);
+        }
+        (out, offsets)
+    }
+
+    /// This file after its content was replaced by an image of `len` bytes, durably.
+    pub(crate) fn replaced(&mut self, len: u64) {
+        self.buffer.clear();
+        self.written = len;
+        (self.unsynced, self.new_name) = (false, false);
+    }
+}

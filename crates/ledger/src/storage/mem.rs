@@ -1,0 +1,333 @@
+//! A directory in memory that models a page cache, crashes and failing disks, for simulation and
+//! tests.
+
+use super::Storage;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A directory in memory. Clones are handles of the same directory, so that a test keeps one while
+/// a log owns another; a log that lived before a crash must not be used after it.
+#[derive(Clone, Debug, Default)]
+pub struct MemStorage {
+    shared: Arc<Mutex<Directory>>,
+}
+
+type Inode = u64;
+
+#[derive(Debug, Default)]
+struct Directory {
+    next: Inode,
+    files: BTreeMap<Inode, File>,
+    /// What every process sees.
+    names: BTreeMap<String, Inode>,
+    /// What survives a crash.
+    durable: BTreeMap<String, Inode>,
+    /// What happened to the names since the last sync of the directory.
+    pending: Vec<NameChange>,
+    /// The operation, counted from now, that fails.
+    fail_in: Option<u64>,
+    /// How many more bytes fit.
+    room: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Link(String, Inode),
+    Unlink(String),
+    Rename(String, String, Inode),
+}
+
+impl NameChange {
+    fn apply(self, names: &mut BTreeMap<String, Inode>) {
+        match self {
+            Self::Link(name, inode) => {
+                names.insert(name, inode);
+            }
+            Self::Unlink(name) => {
+                names.remove(&name);
+            }
+            Self::Rename(from, to, inode) => {
+                names.remove(&from);
+                names.insert(to, inode);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    /// What every process sees.
+    bytes: Vec<u8>,
+    /// The part of `bytes` that a sync covered.
+    synced: usize,
+    /// What an unsynced truncation cut from the synced part, which was `synced` long after it.
+    cut: Option<(usize, Vec<u8>)>,
+    /// What a failed sync dropped: the pages count as clean, and are not on the disk.
+    dropped: Vec<Range<usize>>,
+}
+
+impl File {
+    fn truncate(&mut self, len: usize) {
+        if len < self.synced {
+            let mut gone = self.bytes[len..self.synced].to_vec();
+            if let Some((at, older)) = self.cut.take() {
+                gone.truncate(at.saturating_sub(len));
+                gone.extend(older);
+            }
+            self.cut = Some((len, gone));
+            self.synced = len;
+        }
+        self.bytes.truncate(len);
+        self.dropped.retain_mut(|range| {
+            range.end = range.end.min(len);
+            range.start < range.end
+        });
+    }
+
+    fn sync(&mut self) {
+        self.synced = self.bytes.len();
+        self.cut = None;
+    }
+
+    fn fail_sync(&mut self) {
+        self.dropped.push(self.synced..self.bytes.len());
+        self.sync();
+    }
+
+    fn crash(&mut self, choose: &mut dyn FnMut(u64) -> u64) {
+        for range in std::mem::take(&mut self.dropped) {
+            self.bytes[range].fill(0);
+        }
+        if let Some((at, gone)) = self.cut.take()
+            && choose(2) == 0
+        {
+            self.bytes.truncate(at);
+            self.bytes.extend(gone);
+            self.synced = self.bytes.len();
+            return;
+        }
+        let unsynced = self.bytes.len() - self.synced;
+        if unsynced == 0 {
+            return;
+        }
+        let kept = self.synced + choose(unsynced as u64 + 1) as usize;
+        match choose(4) {
+            // The length reached the disk and the last pages did not.
+            0 => self.bytes[kept..].fill(0),
+            // The last sector was written half.
+            1 => {
+                self.bytes.truncate(kept);
+                let bad = choose((kept - self.synced) as u64 + 1) as usize;
+                for byte in &mut self.bytes[kept - bad.min(512)..] {
+                    *byte ^= 1 + choose(255) as u8;
+                }
+            }
+            _ => self.bytes.truncate(kept),
+        }
+        self.synced = self.bytes.len();
+    }
+}
+
+impl Directory {
+    fn step(&mut self, what: &str, name: &str) -> io::Result<()> {
+        if let Some(left) = &mut self.fail_in {
+            if *left == 0 {
+                self.fail_in = None;
+                return Err(io::Error::other(format!("cannot {what} {name}: injected fault")));
+            }
+            *left -= 1;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, what: &str, name: &str) -> io::Result<&mut File> {
+        let inode = self.names.get(name).ok_or_else(|| not_found(what, name))?;
+        Ok(self.files.get_mut(inode).expect("a name stands for a file"))
+    }
+
+    fn rename(&mut self, change: NameChange) {
+        self.pending.push(change.clone());
+        change.apply(&mut self.names);
+    }
+}
+
+fn not_found(what: &str, name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("cannot {what} {name}: no such file"))
+}
+
+impl MemStorage {
+    /// An empty directory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Directory> {
+        self.shared.lock().expect("no holder panics")
+    }
+
+    /// The power fails. Of bytes that were not synced a prefix is left, its end possibly damaged
+    /// or followed by zeros; each change of a name that was not synced has happened or not.
+    /// `choose(n)` gives a number below `n`. Injected faults are taken back.
+    pub fn crash(&mut self, choose: &mut dyn FnMut(u64) -> u64) {
+        let mut dir = self.lock();
+        for change in std::mem::take(&mut dir.pending) {
+            if choose(2) == 1 {
+                change.apply(&mut dir.durable);
+            }
+        }
+        dir.names = dir.durable.clone();
+        let Directory { files, names, .. } = &mut *dir;
+        let kept: Vec<Inode> = names.values().copied().collect();
+        files.retain(|inode, _| kept.contains(inode));
+        files.values_mut().for_each(|file| file.crash(choose));
+        (dir.fail_in, dir.room) = (None, None);
+    }
+
+    /// The process dies: all that it wrote is in the page cache and stays. Injected faults are
+    /// taken back.
+    pub fn kill(&mut self) {
+        let mut dir = self.lock();
+        (dir.fail_in, dir.room) = (None, None);
+    }
+
+    /// Lets the `k`-th change from now fail (0 is the next one). A failing sync drops the pages
+    /// that it should have written and marks them clean, as Linux does.
+    pub fn fail_in(&mut self, k: u64) {
+        self.lock().fail_in = Some(k);
+    }
+
+    /// Lets the disk be full after `bytes` more.
+    pub fn full_after(&mut self, bytes: u64) {
+        self.lock().room = Some(bytes);
+    }
+
+    /// A file's bytes, as a process sees them.
+    #[must_use]
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        self.lock().file("read", name).ok().map(|file| file.bytes.clone())
+    }
+
+    /// Changes a file behind the ledger's back, durably; it is created when there is none.
+    pub fn edit(&mut self, name: &str, edit: impl FnOnce(&mut Vec<u8>)) {
+        let mut dir = self.lock();
+        if !dir.names.contains_key(name) {
+            let inode = dir.next;
+            dir.next += 1;
+            dir.files.insert(inode, File::default());
+            dir.names.insert(name.to_owned(), inode);
+            dir.durable.insert(name.to_owned(), inode);
+        }
+        let file = dir.file("edit", name).expect("just put there");
+        edit(&mut file.bytes);
+        *file = File {
+            synced: file.bytes.len(),
+            bytes: std::mem::take(&mut file.bytes),
+            ..File::default()
+        };
+    }
+
+    /// A copy that shares nothing with this directory; everything in it is durable.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let dir = self.lock();
+        let mut copy = Self::new();
+        for (name, inode) in &dir.names {
+            copy.edit(name, |bytes| bytes.clone_from(&dir.files[inode].bytes));
+        }
+        copy
+    }
+}
+
+impl Storage for MemStorage {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.lock().names.keys().cloned().collect())
+    }
+
+    fn len(&self, name: &str) -> io::Result<u64> {
+        Ok(self.lock().file("read", name)?.bytes.len() as u64)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut dir = self.lock();
+        let file = dir.file("read", name)?;
+        let range = usize::try_from(offset).ok().and_then(|at| Some(at..at.checked_add(len)?));
+        match range.and_then(|range| file.bytes.get(range)) {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("cannot read {name}: the file ends before byte {offset} + {len}"),
+            )),
+        }
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut dir = self.lock();
+        dir.step("write", name)?;
+        if !dir.names.contains_key(name) {
+            let inode = dir.next;
+            dir.next += 1;
+            dir.files.insert(inode, File::default());
+            dir.rename(NameChange::Link(name.to_owned(), inode));
+        }
+        let fits = dir.room.map_or(bytes.len(), |room| bytes.len().min(room as usize));
+        if let Some(room) = &mut dir.room {
+            *room -= fits as u64;
+        }
+        dir.file("write", name)?.bytes.extend_from_slice(&bytes[..fits]);
+        if fits < bytes.len() {
+            let text = format!("cannot write {name}: the disk is full; free space, then restart");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, name: &str, len: u64) -> io::Result<()> {
+        let mut dir = self.lock();
+        dir.step("cut", name)?;
+        dir.file("cut", name)?.truncate(len as usize);
+        Ok(())
+    }
+
+    fn sync(&mut self, name: &str) -> io::Result<()> {
+        let mut dir = self.lock();
+        let step = dir.step("sync", name);
+        let file = dir.file("sync", name)?;
+        match step {
+            Ok(()) => file.sync(),
+            Err(_) => file.fail_sync(),
+        }
+        step
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        let mut dir = self.lock();
+        dir.step("remove", name)?;
+        if !dir.names.contains_key(name) {
+            return Err(not_found("remove", name));
+        }
+        dir.rename(NameChange::Unlink(name.to_owned()));
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        let mut dir = self.lock();
+        dir.step("rename", from)?;
+        let inode = *dir.names.get(from).ok_or_else(|| not_found("rename", from))?;
+        dir.rename(NameChange::Rename(from.to_owned(), to.to_owned(), inode));
+        Ok(())
+    }
+
+    fn sync_dir(&mut self) -> io::Result<()> {
+        let mut dir = self.lock();
+        dir.step("sync", "the directory")?;
+        let Directory { files, names, durable, pending, .. } = &mut *dir;
+        pending.clear();
+        durable.clone_from(names);
+        let used: Vec<Inode> = names.values().copied().collect();
+        files.retain(|inode, _| used.contains(inode));
+        Ok(())
+    }
+}
