@@ -146,3 +146,37 @@ impl Iterator for Flow {
         Some(self.command())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::Summary;
+    use crate::{Exchange, Settings};
+    use tercio_types::ClientId;
+
+    /// A market worth looking at: most orders rest, many trade, few commands come too late, and
+    /// nothing else is refused.
+    #[test]
+    fn a_flow_is_a_market_and_the_same_each_time() {
+        let (clients, symbols, rounds) = (8, 4, 2500);
+        let run = || {
+            let mut exchange = Exchange::new(Settings::markets(symbols)).unwrap();
+            let mut flows: Vec<_> = (0..clients).map(|c| Flow::new(7, c, symbols)).collect();
+            let mut outcomes = Vec::new();
+            for _ in 0..rounds {
+                for (client, flow) in (0u64..).zip(&mut flows) {
+                    outcomes.push(exchange.apply(ClientId(client), &flow.command()));
+                }
+            }
+            Summary::of(&outcomes)
+        };
+        let summary = run();
+        assert_eq!(summary, run());
+        let share = |part: u64| part * 100 / summary.orders;
+        assert!((50..80).contains(&share(summary.placed)), "{summary:?}");
+        assert!((5..80).contains(&share(summary.trades)), "{summary:?}");
+        assert!(share(summary.cancelled) >= 5 && share(summary.reduced) >= 2, "{summary:?}");
+        assert!(share(summary.unknown) < 25 && summary.rejected.is_empty(), "{summary:?}");
+        assert_ne!(Flow::new(7, 1, 4).command(), Flow::new(8, 1, 4).command());
+    }
+}

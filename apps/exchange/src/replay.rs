@@ -177,6 +177,8 @@ pub struct Summary {
     pub unknown: u64,
     /// The events that were refused for any other reason.
     pub rejected: BTreeMap<Reject, u64>,
+    /// The limit orders that gave up a part because they met their limit of trades.
+    pub cut: u64,
     /// The trades.
     pub trades: u64,
 }
@@ -188,8 +190,9 @@ impl Summary {
         for outcome in outcomes {
             summary.orders += 1;
             match outcome {
-                Outcome::Placed { fills, .. } => {
+                Outcome::Placed { dropped, fills, .. } => {
                     summary.placed += 1;
+                    summary.cut += u64::from(*dropped > 0);
                     summary.trades += fills.len() as u64;
                 }
                 Outcome::Reduced { .. } => summary.reduced += 1,

@@ -93,11 +93,14 @@ impl Settings {
         }
     }
 
-    /// The one market of [`crate::replay`]: `BTCUSD`, ticks of 0.01 USD, lots of 1e-8 BTC.
+    /// The one market of [`crate::replay`]: `BTCUSD`, ticks of 0.01 USD, lots of 1e-8 BTC. One
+    /// client sends all orders, so its limits are those of the book.
     #[must_use]
     pub fn replay() -> Self {
         let symbols = vec![SymbolSpec { name: "BTCUSD".into(), base: 1, quote: 0 }];
-        Self { symbols, ..Self::markets(1) }
+        let all = Self::markets(1);
+        let (max_open_orders, max_fills) = (all.max_book_orders, MAX_FILLS as u32);
+        Self { symbols, max_open_orders, max_fills, ..all }
     }
 
     /// How many assets there are: one more than the highest number.
