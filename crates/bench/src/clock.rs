@@ -1,0 +1,22 @@
+//! The clocks that figures are read from.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
+
+/// Wall-clock time that never goes back.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "whoever measures needs a clock; this is the one")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// The processor time that the calling thread has used. Unlike wall-clock time it does not grow
+/// while other programs have the processor.
+#[must_use]
+pub fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(
+        time.tv_sec.try_into().expect("processor time is not negative"),
+        time.tv_nsec.try_into().expect("nanoseconds of a second are not negative"),
+    )
+}

@@ -1,0 +1,88 @@
+//! What a process has used, as the kernel counts it.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+/// What a process has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Processor time, of all threads, in user and kernel mode.
+    pub cpu: Duration,
+    /// Resident memory, in bytes.
+    pub rss_bytes: u64,
+}
+
+impl Usage {
+    /// Resident memory in MiB.
+    #[must_use]
+    pub fn rss_mb(&self) -> f64 {
+        self.rss_bytes as f64 / f64::from(1 << 20)
+    }
+}
+
+/// What process `pid` has used until now.
+///
+/// # Errors
+/// When the process is gone, or the system keeps no `/proc`.
+pub fn of_process(pid: u32) -> io::Result<Usage> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let rss_kib = status
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok()
+        })
+        .ok_or_else(|| unreadable("VmRSS"))?;
+    let rss_kib: u64 = rss_kib;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    Ok(Usage { cpu: cpu_of_stat(&stat)?, rss_bytes: rss_kib << 10 })
+}
+
+/// User and kernel time out of a line of `/proc/PID/stat`. The second field, the program's name,
+/// may hold anything, so fields are counted from its closing parenthesis.
+fn cpu_of_stat(stat: &str) -> io::Result<Duration> {
+    let (_, fields) = stat.rsplit_once(')').ok_or_else(|| unreadable("stat"))?;
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok());
+    let (Some(user), Some(system)) = (ticks(11), ticks(12)) else {
+        return Err(unreadable("stat"));
+    };
+    let per_second = rustix::param::clock_ticks_per_second();
+    Ok(Duration::from_secs_f64((user + system) as f64 / per_second as f64))
+}
+
+fn unreadable(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{what} of a process is not as expected"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_use_grows() {
+        let pid = std::process::id();
+        let before = of_process(pid).unwrap();
+        assert!(before.rss_bytes > 1 << 20, "{before:?}");
+        let start = crate::thread_cpu();
+        let mut x = 0u64;
+        while crate::thread_cpu() - start < Duration::from_millis(50) {
+            x = std::hint::black_box(x + 1);
+        }
+        let after = of_process(pid).unwrap();
+        assert!(after.cpu - before.cpu >= Duration::from_millis(30), "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn a_name_with_parentheses_moves_no_field() {
+        let line = "7 (a ) b) S 1 1 1 0 -1 4194304 100 0 0 0 150 50 0 0 20 0 1 0 5 1 1";
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        assert_eq!(cpu_of_stat(line).unwrap().as_secs_f64(), 200.0 / ticks);
+        assert!(cpu_of_stat("7 (x) S 1").is_err());
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_an_error() {
+        assert!(of_process(u32::MAX >> 1).is_err());
+    }
+}

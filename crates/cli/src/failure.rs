@@ -1,0 +1,65 @@
+//! How commands fail.
+
+use crate::output;
+use clap::error::ErrorKind;
+use std::fmt::Display;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What was asked makes no sense: exit status 2.
+    Usage(String),
+    /// It could not be done: exit status 1.
+    Failed(String),
+}
+
+impl Failure {
+    /// A failure in one line.
+    pub(crate) fn new(what: impl Display) -> Self {
+        Self::Failed(what.to_string())
+    }
+
+    /// A failure that has to do with a file or directory.
+    pub(crate) fn at(path: &Path, what: impl Display) -> Self {
+        Self::Failed(format!("{}: {what}", path.display()))
+    }
+
+    /// Prints the line and gives the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        let (text, code) = match self {
+            Self::Usage(text) => (text, 2),
+            Self::Failed(text) => (text, 1),
+        };
+        // An error of another crate may have line breaks; the promise is one line.
+        let line = text.split('\n').map(str::trim).collect::<Vec<_>>().join(" ");
+        output::error(&format!("tercio: {line}"));
+        ExitCode::from(code)
+    }
+}
+
+/// Answers a command line that clap does not take: help and version as they are, an error in one
+/// line.
+pub(crate) fn usage(error: &clap::Error, command: &mut clap::Command) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            output::text(&error.render().to_string());
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+            let what = format!("a command is missing ({}); see tercio --help", names.join(", "));
+            Failure::Usage(what).report()
+        }
+        _ => {
+            let text = error.render().to_string();
+            // The message may take several lines and ends at the first empty one.
+            let message: Vec<_> =
+                text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+            let message = message.join(" ");
+            let message = message.strip_prefix("error: ").unwrap_or(&message);
+            Failure::Usage(format!("{message}; see --help")).report()
+        }
+    }
+}
