@@ -211,15 +211,28 @@ impl RequestPool {
     /// State came from elsewhere: `windows` say what is done now.
     pub fn replace_windows(&mut self, windows: BTreeMap<ClientId, RequestWindow>) {
         self.windows = windows;
-        let done: Vec<Key> =
-            self.pending.iter().filter(|(_, p)| self.is_done(&p.package)).map(|(k, _)| *k).collect();
+        let done: Vec<Key> = self
+            .pending
+            .iter()
+            .filter(|(_, p)| self.is_done(&p.package))
+            .map(|(k, _)| *k)
+            .collect();
         done.iter().for_each(|key| self.remove(key));
+    }
+
+    /// Removes what waits and is not to be proposed any more; gives each one's name.
+    pub fn discard(&mut self, unwanted: impl Fn(&Package) -> bool) -> Vec<(ClientId, RequestSeq)> {
+        let gone: Vec<Key> =
+            self.pending.iter().filter(|(_, p)| unwanted(&p.package)).map(|(k, _)| *k).collect();
+        gone.iter().for_each(|key| self.remove(key));
+        gone
     }
 
     /// A new view begins: everything that waits may be proposed again but what `carried` holds,
     /// and nobody has waited yet.
     pub fn requeue<'a>(&mut self, carried: impl Iterator<Item = &'a Package>, now: Instant) {
-        let carried: std::collections::BTreeSet<Key> = carried.map(|p| (p.client, p.first)).collect();
+        let carried: std::collections::BTreeSet<Key> =
+            carried.map(|p| (p.client, p.first)).collect();
         self.waiting_since = now;
         self.queue.clear();
         (self.queued_ops, self.queued_bytes) = (0, 0);
@@ -253,6 +266,16 @@ impl RequestPool {
             }
             self.arrivals.pop_front();
         }
+    }
+
+    /// When the first request arrived that was not handed on yet.
+    #[must_use]
+    pub fn oldest_unforwarded(&self) -> Option<Instant> {
+        let waits = |(id, key, _): &&(u64, Key, Instant)| {
+            self.pending.get(key).is_some_and(|p| p.id == *id && !p.forwarded)
+        };
+        let (_, _, arrived) = self.arrivals.iter().find(waits)?;
+        Some((*arrived).max(self.waiting_since))
     }
 
     /// Requests that have waited since `before` or longer and were not handed on yet; each is

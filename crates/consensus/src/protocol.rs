@@ -15,7 +15,8 @@ use tercio_types::{
 use tercio_wire::{EncodedBatch, Forward, Message, Received, Request};
 use thiserror::Error;
 
-/// A point in time: nanoseconds since a start that only the driver knows.
+/// A point in time: nanoseconds since the Unix epoch as the driver reckons it. It never goes back:
+/// a driver reads the wall clock once and a monotonic clock from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(pub u64);
 
@@ -215,6 +216,11 @@ pub enum Evidence {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A quorum certified another state than ours: we are the ones who went wrong, and must stop.
+    OwnStateDiffers {
+        /// The number.
+        seq: SeqNum,
+    },
     /// A replica signed a state that differs from ours at the same number.
     Divergence {
         /// The other replica.
@@ -232,6 +238,7 @@ impl Evidence {
             Self::Equivocation { .. } => "equivocation",
             Self::DoubleVote { .. } => "double_vote",
             Self::Malformed { why, .. } => why,
+            Self::OwnStateDiffers { .. } => "own_state_differs",
             Self::Divergence { .. } => "divergence",
         }
     }
@@ -357,13 +364,25 @@ impl Settings {
     pub fn check(&self, _membership: &Membership) -> Result<(), SettingsError> {
         let checks = [
             (self.checkpoint_interval > 0, "checkpoint_interval", "must be at least 1"),
-            (self.window >= 2 * self.checkpoint_interval, "window", "must be at least twice checkpoint_interval, or ordering stops at each checkpoint"),
-            (self.window <= 1 << 16, "window", "must be at most 65536, since every replica keeps that many batches"),
+            (
+                self.window >= 2 * self.checkpoint_interval,
+                "window",
+                "must be at least twice checkpoint_interval, or ordering stops at each checkpoint",
+            ),
+            (
+                self.window <= 1 << 16,
+                "window",
+                "must be at most 65536, since every replica keeps that many batches",
+            ),
             (self.batch_ops > 0, "batch_ops", "must be at least 1"),
             (self.batch_bytes <= 8 << 20, "batch_bytes", "must be at most 8388608 to fit a frame"),
             (self.pipeline > 0, "pipeline", "must be at least 1"),
             (!self.view_timeout.is_zero(), "view_timeout", "must be above 0"),
-            (self.view_timeout_max >= self.view_timeout, "view_timeout_max", "must be at least view_timeout"),
+            (
+                self.view_timeout_max >= self.view_timeout,
+                "view_timeout_max",
+                "must be at least view_timeout",
+            ),
             (!self.status_interval.is_zero(), "status_interval", "must be above 0"),
         ];
         match checks.into_iter().find(|(good, ..)| !good) {

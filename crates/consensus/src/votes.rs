@@ -50,9 +50,6 @@ pub trait VoteTable: Send {
     /// Who voted exactly so.
     fn voters(&self, vote: &Vote) -> ReplicaSet;
 
-    /// Whether any of `quorum` or more replicas cast the same vote in this phase: that vote.
-    fn agreed(&self, phase: Phase, seq: SeqNum, quorum: usize) -> Option<Vote>;
-
     /// Forgets numbers up to `stable`.
     fn forget(&mut self, stable: SeqNum);
 
@@ -65,10 +62,13 @@ pub trait VoteTable: Send {
     }
 }
 
+/// A vote that was cast at a number in a phase.
+type Cast = (ReplicaId, View, Digest);
+
 /// Counts on the consensus thread.
 #[derive(Clone, Debug, Default)]
 pub struct HostVotes {
-    votes: BTreeMap<(SeqNum, Phase), Vec<(ReplicaId, View, Digest)>>,
+    votes: BTreeMap<(SeqNum, Phase), Vec<Cast>>,
 }
 
 impl VoteTable for HostVotes {
@@ -84,7 +84,9 @@ impl VoteTable for HostVotes {
         }
         match votes.iter_mut().find(|(r, ..)| *r == voter) {
             None => votes.push((voter, vote.view, vote.digest)),
-            Some((_, view, digest)) if *view < vote.view => (*view, *digest) = (vote.view, vote.digest),
+            Some((_, view, digest)) if *view < vote.view => {
+                (*view, *digest) = (vote.view, vote.digest)
+            }
             Some((_, view, digest)) if *view == vote.view && *digest != vote.digest => {
                 return Recorded::Conflict(*digest);
             }
@@ -96,14 +98,6 @@ impl VoteTable for HostVotes {
     fn voters(&self, vote: &Vote) -> ReplicaSet {
         let votes = self.votes.get(&(vote.seq, vote.phase)).map_or(&[][..], Vec::as_slice);
         votes.iter().filter(|(_, v, d)| (*v, *d) == (vote.view, vote.digest)).map(|v| v.0).collect()
-    }
-
-    fn agreed(&self, phase: Phase, seq: SeqNum, quorum: usize) -> Option<Vote> {
-        let votes = self.votes.get(&(seq, phase))?;
-        votes.iter().find_map(|&(_, view, digest)| {
-            let vote = Vote { phase, view, seq, digest };
-            (self.voters(&vote).len() >= quorum).then_some(vote)
-        })
     }
 
     fn forget(&mut self, stable: SeqNum) {
@@ -137,8 +131,8 @@ mod tests {
         assert_eq!(table.record(a, &vote(2, 2)), Recorded::New);
         assert_eq!(table.record(a, &vote(1, 1)), Recorded::Known, "an older view");
         assert_eq!(table.record(b, &vote(2, 2)), Recorded::New);
-        assert_eq!(table.agreed(Phase::Prepare, SeqNum(5), 2), Some(vote(2, 2)));
-        assert_eq!(table.agreed(Phase::Commit, SeqNum(5), 1), None);
+        assert_eq!(table.voters(&vote(2, 2)), [a, b].into_iter().collect());
+        assert!(table.voters(&Vote { phase: Phase::Commit, ..vote(2, 2) }).is_empty());
         table.forget(SeqNum(5));
         assert!(table.is_empty());
     }

@@ -9,7 +9,7 @@ use tercio_types::{
     SeqNum, SignatureBytes, Suite, View,
 };
 use tercio_wire::{
-    Decode, DecodeError, EncodedBatch, Encode, Frame, Key, Kind, Message, Reader,
+    Decode, DecodeError, Encode, EncodedBatch, Frame, Key, Kind, Message, Reader,
     certificate_claims, checkpoint_key, list, package_claim,
 };
 
@@ -384,7 +384,11 @@ impl Message for PbftMessage {
             }
             Kind::ATTEST => {
                 no_body(frame)?;
-                Self::Attest { height: Height(seq.0), block: digest, signature: signature_of(frame)? }
+                Self::Attest {
+                    height: Height(seq.0),
+                    block: digest,
+                    signature: signature_of(frame)?,
+                }
             }
             VIEW_CHANGE => {
                 let content = ViewChange::from_bytes(&frame.body, suite)?;
@@ -446,7 +450,9 @@ impl Message for PbftMessage {
             Self::PrePrepare { view, seq, batch } => {
                 (key(PRE_PREPARE, *view, *seq, batch.digest), batch.bytes.clone(), None)
             }
-            Self::Prepare { view, seq, digest } => (key(PREPARE, *view, *seq, *digest), none(), None),
+            Self::Prepare { view, seq, digest } => {
+                (key(PREPARE, *view, *seq, *digest), none(), None)
+            }
             Self::Commit { view, seq, digest } => (key(COMMIT, *view, *seq, *digest), none(), None),
             Self::FetchBody { seq, digest } => {
                 (key(FETCH_BODY, View(0), *seq, *digest), none(), None)

@@ -1,0 +1,231 @@
+//! Checkpoints, watermarks and garbage collection (TOCS section 4.4), and optional attestations.
+
+use super::{
+    Arc, BTreeMap, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Effect, Evidence, Height,
+    Instant, Pbft, PbftMessage, Record, ReplicaId, RequestWindow, SeqNum, SignatureBytes,
+    VoteTable,
+};
+use tercio_wire::{Key, Kind, checkpoint_key};
+
+/// How many blocks may wait for a quorum of attestations.
+const MAX_ATTESTING: usize = 1024;
+
+impl<T: VoteTable> Pbft<T> {
+    /// Rule C1: what was executed may be signed.
+    pub(super) fn on_executed(
+        &mut self,
+        seq: SeqNum,
+        block: Option<(Height, Digest)>,
+        checkpoint: Option<Checkpoint>,
+    ) {
+        self.executed = self.executed.max(seq);
+        if let Some((height, block)) = block.filter(|_| self.settings.attest) {
+            let key = Key::of_replica(Kind::ATTEST, self.me, 0, height.0, block);
+            let signature = self.signer.sign(&key.to_array());
+            self.broadcast(PbftMessage::Attest { height, block, signature });
+            self.on_attest(self.me, height, block, signature);
+        }
+        if let Some(checkpoint) = checkpoint {
+            let seq = checkpoint.seq;
+            self.last_checkpoint = self.last_checkpoint.max(seq);
+            if let Some(stable) = self.stable.as_ref().filter(|s| s.checkpoint.seq == seq) {
+                if stable.checkpoint != checkpoint {
+                    self.evidence(Evidence::OwnStateDiffers { seq });
+                }
+            } else if seq > self.low {
+                let signature = self.sign_checkpoint(&checkpoint);
+                self.broadcast(PbftMessage::Checkpoint {
+                    checkpoint: checkpoint.clone(),
+                    signature,
+                });
+                self.own_checkpoints.insert(seq, checkpoint.clone());
+                self.on_checkpoint(self.me, checkpoint, signature);
+            }
+        }
+        if let Some(ahead) = self.ahead.take() {
+            self.on_certificate(ahead);
+        }
+    }
+
+    fn sign_checkpoint(&self, checkpoint: &Checkpoint) -> SignatureBytes {
+        self.signer.sign(&checkpoint_key(self.suite, self.me, checkpoint).to_array())
+    }
+
+    /// A replica's signed state.
+    pub(super) fn on_checkpoint(
+        &mut self,
+        from: ReplicaId,
+        checkpoint: Checkpoint,
+        signature: SignatureBytes,
+    ) {
+        let seq = checkpoint.seq;
+        if seq <= self.low {
+            return;
+        }
+        if self.own_checkpoints.get(&seq).is_some_and(|own| *own != checkpoint) {
+            self.evidence(Evidence::Divergence { replica: from, seq });
+        }
+        // Numbers beyond the window are kept too: that is how one that lags learns of it. Each
+        // sender pays with its own entries.
+        let most = (self.settings.window / self.settings.checkpoint_interval) as usize + 8;
+        let said = self.said_checkpoints.entry(from).or_default();
+        said.entry(seq).or_insert((checkpoint, signature));
+        if said.len() > most {
+            said.pop_first();
+        }
+        self.certify(seq);
+    }
+
+    /// Rule C2: a quorum of equal signed states is a certificate.
+    fn certify(&mut self, seq: SeqNum) {
+        let mut by_state: Vec<CertifiedCheckpoint> = Vec::new();
+        for (replica, said) in &self.said_checkpoints {
+            let Some((checkpoint, signature)) = said.get(&seq) else { continue };
+            match by_state.iter_mut().find(|c| c.checkpoint == *checkpoint) {
+                Some(certificate) => certificate.signatures.push((*replica, *signature)),
+                None => by_state.push(CertifiedCheckpoint {
+                    checkpoint: checkpoint.clone(),
+                    signatures: vec![(*replica, *signature)],
+                }),
+            }
+        }
+        let quorum = self.membership.quorum();
+        if let Some(certificate) = by_state.into_iter().find(|c| c.signatures.len() >= quorum) {
+            self.on_certificate(Arc::new(certificate));
+        }
+    }
+
+    /// A certificate whose signatures are good: ours to assemble, or from another replica.
+    pub(super) fn on_certificate(&mut self, certificate: Arc<CertifiedCheckpoint>) {
+        let checkpoint = &certificate.checkpoint;
+        let seq = checkpoint.seq;
+        if certificate.signatures.len() < self.membership.quorum() {
+            return self.drop_message("certificate_without_quorum");
+        }
+        if seq <= self.low {
+            return;
+        }
+        if self.own_checkpoints.get(&seq).is_some_and(|own| own != checkpoint) {
+            return self.evidence(Evidence::OwnStateDiffers { seq });
+        }
+        if seq <= self.executed {
+            return self.make_stable(certificate);
+        }
+        if self.ahead.as_ref().is_none_or(|known| known.checkpoint.seq < seq) {
+            self.ahead = Some(certificate);
+        }
+        // Within the window it may just be that we are a moment late; the status timer decides.
+        if seq > self.high() {
+            self.catch_up();
+        }
+    }
+
+    /// Rule S3: what the others have forgotten comes as blocks.
+    pub(super) fn catch_up(&mut self) {
+        let Some(ahead) = &self.ahead else { return };
+        if self.catching_up.is_none() && ahead.checkpoint.seq > self.delivered {
+            self.catching_up = Some(ahead.checkpoint.seq);
+            self.effects.push_back(Effect::CatchUp(ahead.clone()));
+        }
+    }
+
+    /// State came as blocks.
+    pub(super) fn on_caught_up(
+        &mut self,
+        certificate: Arc<CertifiedCheckpoint>,
+        windows: BTreeMap<ClientId, RequestWindow>,
+    ) {
+        let seq = certificate.checkpoint.seq;
+        self.catching_up = None;
+        if seq > self.delivered {
+            self.delivered = seq;
+            self.executed = seq;
+            self.next_seq = self.next_seq.max(seq.next());
+            self.last_checkpoint = seq;
+            self.idle_since = self.now;
+            self.pool.replace_windows(windows);
+        }
+        if let Some(ahead) = self.ahead.take() {
+            self.on_certificate(ahead);
+        }
+        self.on_certificate(certificate);
+    }
+
+    /// Rule W1: a stable checkpoint moves the watermarks and lets go of what lies below.
+    fn make_stable(&mut self, certificate: Arc<CertifiedCheckpoint>) {
+        let seq = certificate.checkpoint.seq;
+        assert!(seq > self.low && seq <= self.executed, "a checkpoint we have reached");
+        self.low = seq;
+        self.slots = self.slots.split_off(&seq.next());
+        self.votes.forget(seq);
+        self.own_checkpoints = self.own_checkpoints.split_off(&seq.next());
+        for said in self.said_checkpoints.values_mut() {
+            *said = said.split_off(&seq.next());
+        }
+        self.stable = Some(certificate.clone());
+        self.effects.push_back(Effect::Stable(certificate));
+        // The log's older records go; this one stands for all that still binds us.
+        self.persist(&Record::State(self.standing_promises()), None);
+        self.effects.push_back(Effect::PruneLog(seq));
+        let (view, primary, high) = (self.view, self.primary(), self.high());
+        let inside = self.parked.split_off(&high.next());
+        for (seq, (parked_in, batch, doubts)) in std::mem::replace(&mut self.parked, inside) {
+            if parked_in == view {
+                self.on_pre_prepare(primary, view, seq, batch, &doubts);
+            }
+        }
+    }
+
+    /// Rule C3: when an idle primary asks for a checkpoint.
+    pub(super) fn checkpoint_deadline(&self) -> Option<Instant> {
+        let uncovered = self.delivered > self.last_checkpoint;
+        let idle = self.pool.is_empty() && self.next_seq == self.delivered.next();
+        (self.is_primary() && !self.changing && uncovered && idle)
+            .then(|| self.idle_since + self.settings.checkpoint_idle)
+    }
+
+    /// Rule C4: a quorum's signatures on a block.
+    pub(super) fn on_attest(
+        &mut self,
+        from: ReplicaId,
+        height: Height,
+        block: Digest,
+        signature: SignatureBytes,
+    ) {
+        if !self.settings.attest || height <= self.attested {
+            return;
+        }
+        let reach = self.attested.0 + MAX_ATTESTING as u64;
+        if height.0 > reach && from != self.me {
+            return self.drop_message("attestation_too_far");
+        }
+        let said = self.said_attestations.entry(height).or_default();
+        said.entry(from).or_insert((block, signature));
+        let agreed: Vec<_> =
+            said.iter().filter(|(_, (b, _))| *b == block).map(|(r, (_, s))| (*r, *s)).collect();
+        if agreed.len() == self.membership.quorum() {
+            self.effects.push_back(Effect::Attested { height, block, signatures: agreed });
+        }
+        // Heights are done in any order; the lowest is given up when too many wait behind it.
+        let quorum = self.membership.quorum();
+        while let Some((height, said)) = self.said_attestations.first_key_value() {
+            if said.len() < quorum && self.said_attestations.len() <= MAX_ATTESTING {
+                break;
+            }
+            self.attested = *height;
+            self.said_attestations.pop_first();
+        }
+    }
+
+    /// Our own signed states above `stable`, to say again.
+    pub(super) fn own_checkpoints_above(&self, stable: SeqNum) -> Vec<PbftMessage> {
+        let said = self.said_checkpoints.get(&self.me);
+        let above = said.into_iter().flat_map(|said| said.range(stable.next()..));
+        above
+            .map(|(_, (checkpoint, signature))| PbftMessage::Checkpoint {
+                checkpoint: checkpoint.clone(),
+                signature: *signature,
+            })
+            .collect()
+    }
+}

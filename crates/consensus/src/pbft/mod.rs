@@ -1,0 +1,491 @@
+//! PBFT (Castro and Liskov, OSDI'99; TOCS 2002) with signed view changes.
+//!
+//! `docs/protocol/pbft.md` states the protocol as numbered rules, each with its source and the
+//! test that holds it; the code names the rules where it carries them out. In short:
+//!
+//! - **Normal case** (`normal`): the primary of view `v` = replica `v mod n` gives the next number
+//!   to a batch and proposes it (PRE-PREPARE). A backup accepts one digest for each (view, number)
+//!   and says so to all (PREPARE). On a quorum of those, the proposal itself counting as the
+//!   primary's, the batch is *prepared*, which each says to all (COMMIT). On a quorum of those it
+//!   is *committed*: no other batch ever will be at that number. Committed batches are delivered
+//!   in order.
+//! - **Checkpoints** (`checkpoint`): after every K numbers each replica signs its state. A quorum
+//!   of equal ones makes the checkpoint stable: everything up to it is forgotten, and the window of
+//!   usable numbers moves up.
+//! - **View change** (`view_change`, `selection`): a replica that waits too long leaves its view
+//!   and says what it had prepared and accepted (VIEW-CHANGE). On a quorum of those the next
+//!   primary begins the view (NEW-VIEW); what is proposed again is a function of those messages
+//!   that everybody computes alike.
+//! - **Retransmission** (`resend`): messages may be lost at any time. A replica that waits says
+//!   where it stands, and the others send it again what it lacks.
+//! - **Promises** (`record`): what a replica has said it must never contradict, not even after a
+//!   crash. Every promise is recorded first and sent, and counted, when the record is durable.
+
+mod checkpoint;
+mod message;
+mod normal;
+mod record;
+mod resend;
+mod selection;
+mod slot;
+mod view_change;
+
+pub use message::{Claimed, PbftMessage, SignedNewView, SignedViewChange, Standing, ViewChange};
+pub use record::RecoverError;
+pub use selection::{Selection, select};
+
+use crate::pool::Admission;
+use crate::{
+    Delivery, Effect, Event, Evidence, HostVotes, Instant, PersistId, Phase, Protocol, RequestPool,
+    Settings, Status, Vote, VoteTable,
+};
+use bytes::Bytes;
+use record::Record;
+use slot::Slot;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_crypto::Signer;
+use tercio_types::{
+    Authenticator, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package,
+    Principal, ReplicaId, ReplicaSet, RequestWindow, SeqNum, SignatureBytes, Suite, Timestamp,
+    View,
+};
+use tercio_wire::reject::Reason;
+use tercio_wire::{Encode, EncodedBatch};
+
+/// What a replica brings along from before a restart. The default is a fresh start.
+#[derive(Clone, Debug, Default)]
+pub struct Recovery {
+    /// The records of the write-ahead log, in order.
+    pub records: Vec<Bytes>,
+    /// The latest checkpoint certificate that was kept.
+    pub stable: Option<CertifiedCheckpoint>,
+    /// The last number that the executed state reflects.
+    pub delivered: SeqNum,
+    /// Which of each client's requests are done in that state.
+    pub windows: BTreeMap<ClientId, RequestWindow>,
+}
+
+/// A promise whose record is not durable yet: what follows when it is.
+#[derive(Clone, Debug)]
+enum Promise {
+    /// Vote PREPARE; the primary sends its PRE-PREPARE instead.
+    Prepare { view: View, seq: SeqNum, digest: Digest },
+    /// Vote COMMIT.
+    Commit { view: View, seq: SeqNum, digest: Digest },
+    /// Say VIEW-CHANGE.
+    Leave(Arc<SignedViewChange>),
+    /// Say NEW-VIEW, if it is ours.
+    Enter(Arc<SignedNewView>),
+}
+
+/// One replica's part in PBFT.
+pub struct Pbft<T: VoteTable = HostVotes> {
+    me: ReplicaId,
+    membership: Arc<Membership>,
+    suite: Suite,
+    signer: Signer,
+    settings: Settings,
+
+    // Where we are.
+    view: View,
+    /// Whether we have left all views below `view` and wait for it to begin.
+    changing: bool,
+    /// The low watermark: the stable checkpoint.
+    low: SeqNum,
+    stable: Option<Arc<CertifiedCheckpoint>>,
+    delivered: SeqNum,
+    /// The last number whose [`Event::Executed`] came.
+    executed: SeqNum,
+    /// Primary: the next number to propose.
+    next_seq: SeqNum,
+
+    // What we hold.
+    slots: BTreeMap<SeqNum, Slot>,
+    votes: T,
+    pool: RequestPool,
+    /// Proposals one window above the high watermark, until it moves.
+    parked: BTreeMap<SeqNum, (View, Arc<EncodedBatch>, Vec<ClientId>)>,
+    /// Clients whose MACs count for nothing in this epoch.
+    must_sign: BTreeSet<ClientId>,
+
+    // Checkpoints.
+    own_checkpoints: BTreeMap<SeqNum, Checkpoint>,
+    /// Each replica's latest signed states, bounded per replica.
+    said_checkpoints: BTreeMap<ReplicaId, BTreeMap<SeqNum, (Checkpoint, SignatureBytes)>>,
+    /// A certificate above what we delivered.
+    ahead: Option<Arc<CertifiedCheckpoint>>,
+    /// The driver is fetching blocks up to here; nothing is delivered meanwhile.
+    catching_up: Option<SeqNum>,
+    attested: Height,
+    said_attestations: BTreeMap<Height, BTreeMap<ReplicaId, (Digest, SignatureBytes)>>,
+
+    // View changes.
+    /// The latest VIEW-CHANGE of each replica.
+    view_changes: BTreeMap<ReplicaId, Arc<SignedViewChange>>,
+    /// Our own VIEW-CHANGE for the view that we wait for.
+    leaving: Option<Arc<SignedViewChange>>,
+    /// What began the view we are in, to show to others.
+    new_view: Option<Arc<SignedNewView>>,
+    /// View changes in a row without a delivery between them: the timeout's exponent.
+    failed_views: u32,
+    entered_views: u64,
+
+    // Time.
+    /// That of the last event.
+    now: Instant,
+    /// View change: when the next primary has had its time. Runs once a quorum has left.
+    view_deadline: Option<Instant>,
+    /// Primary: when the waiting requests go out though the batch is small.
+    batch_deadline: Option<Instant>,
+    status_deadline: Instant,
+    /// `delivered` at the last status, to see whether it moves.
+    delivered_at_status: SeqNum,
+    /// Since when nothing was delivered.
+    idle_since: Instant,
+    /// The last number after which a checkpoint was due.
+    last_checkpoint: SeqNum,
+    /// A proposal is with the application.
+    building: bool,
+    candidates: Vec<Arc<Package>>,
+    /// When each replica was last sent what it lacked.
+    helped: BTreeMap<ReplicaId, Instant>,
+
+    // What we do.
+    effects: VecDeque<Effect<PbftMessage>>,
+    promises: VecDeque<(PersistId, Promise)>,
+    last_persist: PersistId,
+    durable: PersistId,
+    dropped: BTreeMap<&'static str, u64>,
+}
+
+impl Pbft {
+    /// A replica that starts fresh or again. A restarted one repeats its promises.
+    ///
+    /// # Errors
+    /// When the settings make no sense or the records are not of this protocol.
+    pub fn new(
+        me: ReplicaId,
+        membership: Arc<Membership>,
+        signer: Signer,
+        settings: Settings,
+        recovery: Recovery,
+        now: Instant,
+    ) -> Result<Self, RecoverError> {
+        Self::with_votes(me, membership, signer, settings, recovery, HostVotes::default(), now)
+    }
+}
+
+impl<T: VoteTable> Pbft<T> {
+    /// As [`Pbft::new`], counting votes in a table of another kind.
+    ///
+    /// # Errors
+    /// As [`Pbft::new`].
+    pub fn with_votes(
+        me: ReplicaId,
+        membership: Arc<Membership>,
+        signer: Signer,
+        settings: Settings,
+        recovery: Recovery,
+        votes: T,
+        now: Instant,
+    ) -> Result<Self, RecoverError> {
+        settings.check(&membership)?;
+        assert!(membership.contains(me), "the configuration names a member");
+        let mut pbft = Self {
+            me,
+            suite: membership.suite(),
+            membership,
+            signer,
+            pool: RequestPool::new(settings.pool, recovery.windows),
+            view: View(0),
+            changing: false,
+            low: SeqNum(0),
+            stable: None,
+            delivered: recovery.delivered,
+            executed: recovery.delivered,
+            next_seq: recovery.delivered.next(),
+            slots: BTreeMap::new(),
+            votes,
+            parked: BTreeMap::new(),
+            must_sign: BTreeSet::new(),
+            own_checkpoints: BTreeMap::new(),
+            said_checkpoints: BTreeMap::new(),
+            ahead: None,
+            catching_up: None,
+            attested: Height(0),
+            said_attestations: BTreeMap::new(),
+            view_changes: BTreeMap::new(),
+            leaving: None,
+            new_view: None,
+            failed_views: 0,
+            entered_views: 0,
+            now,
+            view_deadline: None,
+            batch_deadline: None,
+            status_deadline: now + settings.status_interval,
+            delivered_at_status: recovery.delivered,
+            idle_since: now,
+            last_checkpoint: SeqNum(0),
+            building: false,
+            candidates: Vec::new(),
+            helped: BTreeMap::new(),
+            effects: VecDeque::new(),
+            promises: VecDeque::new(),
+            last_persist: PersistId(0),
+            durable: PersistId(0),
+            dropped: BTreeMap::new(),
+            settings,
+        };
+        pbft.recover(&recovery.records, recovery.stable)?;
+        Ok(pbft)
+    }
+
+    /// The view we are in, or wait for.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.view
+    }
+
+    /// Votes and slots held: bounded by window and replicas, whatever is sent.
+    #[must_use]
+    pub fn held(&self) -> (usize, usize) {
+        (self.slots.len() + self.parked.len(), self.votes.len())
+    }
+
+    fn primary(&self) -> ReplicaId {
+        self.membership.primary(self.view)
+    }
+
+    fn is_primary(&self) -> bool {
+        self.primary() == self.me
+    }
+
+    fn high(&self) -> SeqNum {
+        SeqNum(self.low.0 + self.settings.window)
+    }
+
+    /// How long to wait for a primary, after so many failed in a row.
+    fn timeout(&self) -> Duration {
+        let doublings = self.failed_views.saturating_sub(1).min(20);
+        let doubled = self.settings.view_timeout.saturating_mul(1 << doublings);
+        doubled.min(self.settings.view_timeout_max)
+    }
+
+    /// The time that a primary proposes. No vote depends on it; execution makes it monotonic.
+    fn proposed_time(&self) -> Timestamp {
+        Timestamp(self.now.0 / 1000)
+    }
+
+    fn drop_message(&mut self, reason: &'static str) {
+        *self.dropped.entry(reason).or_default() += 1;
+    }
+
+    fn evidence(&mut self, evidence: Evidence) {
+        self.drop_message(evidence.reason());
+        self.effects.push_back(Effect::Evidence(evidence));
+    }
+
+    fn broadcast(&mut self, message: PbftMessage) {
+        self.effects.push_back(Effect::Broadcast(message));
+    }
+
+    fn send(&mut self, to: ReplicaId, message: PbftMessage) {
+        self.effects.push_back(Effect::Send { to, message });
+    }
+
+    /// Records something; what it promises follows when the record is durable.
+    fn persist(&mut self, record: &Record, promise: Option<Promise>) {
+        self.last_persist = PersistId(self.last_persist.0 + 1);
+        let (id, tag) = (self.last_persist, record.tag());
+        self.effects.push_back(Effect::Persist { id, tag, record: record.to_bytes() });
+        let Some(promise) = promise else { return };
+        use tercio_types::zoo::{Defence, stands};
+        if stands(Defence::F04PersistBeforeSend) {
+            self.promises.push_back((id, promise));
+        } else {
+            // The broken order that the zoo shows: say it, then write it.
+            let written = self.effects.pop_back();
+            self.keep(promise);
+            self.effects.extend(written);
+        }
+    }
+
+    fn on_persisted(&mut self, id: PersistId) {
+        assert!(id <= self.last_persist, "the log acknowledges only what it was given");
+        self.durable = self.durable.max(id);
+        while self.promises.front().is_some_and(|(id, _)| *id <= self.durable) {
+            let (_, promise) = self.promises.pop_front().expect("just seen");
+            self.keep(promise);
+        }
+    }
+
+    /// Rule P1: a promise is sent, and counted, once its record is durable.
+    fn keep(&mut self, promise: Promise) {
+        match promise {
+            Promise::Prepare { view, seq, digest } if self.is_current(view) && seq > self.low => {
+                self.say_prepare(view, seq, digest);
+            }
+            Promise::Commit { view, seq, digest } if self.is_current(view) && seq > self.low => {
+                self.broadcast(PbftMessage::Commit { view, seq, digest });
+                self.count(self.me, Vote { phase: Phase::Commit, view, seq, digest });
+            }
+            // We have left that view meanwhile, or the number is done.
+            Promise::Prepare { .. } | Promise::Commit { .. } => {}
+            Promise::Leave(view_change) => {
+                self.broadcast(PbftMessage::ViewChange(view_change.clone()));
+                self.on_own_view_change(view_change);
+            }
+            Promise::Enter(new_view) => {
+                if new_view.sender == self.me {
+                    self.broadcast(PbftMessage::NewView(new_view));
+                }
+            }
+        }
+    }
+
+    fn is_current(&self, view: View) -> bool {
+        view == self.view && !self.changing
+    }
+
+    fn on_request(&mut self, package: Arc<Package>, from_client: bool) {
+        let (client, first, count) = (package.client, package.first, package.ops.len());
+        let maced = !matches!(package.auth, Authenticator::Signature(_));
+        if maced && self.must_sign.contains(&client) {
+            self.effects.push_back(Effect::Decline { client, first, reason: Reason::MustSign });
+            return;
+        }
+        match self.pool.admit(package.clone(), self.now) {
+            Admission::Done => self.effects.push_back(Effect::Repeat { client, first, count }),
+            Admission::Full => {
+                self.effects.push_back(Effect::Decline { client, first, reason: Reason::Busy });
+            }
+            Admission::New | Admission::Known if self.is_primary() => {}
+            // The client turned to us: either it does not know the primary, or the primary does
+            // not answer it.
+            Admission::New | Admission::Known => {
+                if from_client && !self.changing {
+                    self.effects.push_back(Effect::Forward { to: self.primary(), package });
+                }
+            }
+        }
+    }
+
+    fn on_timeout(&mut self) {
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
+        let (batch, checkpoint) = (due(self.batch_deadline), due(self.checkpoint_deadline()));
+        self.check_view_timers();
+        if batch {
+            self.batch_deadline = None;
+            self.propose_batch();
+        }
+        if checkpoint {
+            self.propose_checkpoint();
+        }
+        if self.status_deadline <= self.now {
+            self.on_status_tick();
+        }
+    }
+
+    fn on_message(&mut self, from: ReplicaId, message: PbftMessage, doubts: &[ClientId]) {
+        match message {
+            PbftMessage::PrePrepare { view, seq, batch } => {
+                self.on_pre_prepare(from, view, seq, batch, doubts);
+            }
+            PbftMessage::Prepare { view, seq, digest } => {
+                self.on_vote(from, Vote { phase: Phase::Prepare, view, seq, digest });
+            }
+            PbftMessage::Commit { view, seq, digest } => {
+                self.on_vote(from, Vote { phase: Phase::Commit, view, seq, digest });
+            }
+            PbftMessage::Checkpoint { checkpoint, signature } => {
+                self.on_checkpoint(from, checkpoint, signature);
+            }
+            PbftMessage::Attest { height, block, signature } => {
+                self.on_attest(from, height, block, signature);
+            }
+            PbftMessage::ViewChange(view_change) => self.on_view_change(from, view_change),
+            PbftMessage::NewView(new_view) => self.on_new_view(new_view),
+            PbftMessage::Status(standing) => self.on_status(from, standing),
+            PbftMessage::FetchBody { seq, digest } => self.on_fetch_body(from, seq, digest),
+            PbftMessage::Body { seq, batch } => self.on_body(seq, batch),
+            PbftMessage::Stable(certificate) => self.on_certificate(certificate),
+        }
+    }
+}
+
+impl<T: VoteTable> Protocol for Pbft<T> {
+    type Message = PbftMessage;
+
+    fn handle(&mut self, event: Event<PbftMessage>, now: Instant) {
+        self.now = self.now.max(now);
+        match event {
+            Event::Message(message) => {
+                let doubts = message.doubts().to_vec();
+                let received = message.into_inner();
+                match received.sender() {
+                    Principal::Replica(from) if from != self.me => {
+                        self.on_message(from, received.message, &doubts);
+                    }
+                    _ => self.drop_message("not_from_a_replica"),
+                }
+            }
+            Event::Request(request) => {
+                self.on_request(Arc::new(request.into_inner().message.0), true);
+            }
+            Event::Forwarded(forward) if forward.doubts().is_empty() => {
+                self.on_request(Arc::new(forward.into_inner().message.0), false);
+            }
+            Event::Forwarded(_) => self.drop_message("forwarded_bad_mac"),
+            Event::Counted { vote, voters } => {
+                voters.iter().for_each(|voter| self.on_vote(voter, vote));
+            }
+            Event::Timeout => self.on_timeout(),
+            Event::Persisted(id) => self.on_persisted(id),
+            Event::Executed { seq, block, checkpoint } => self.on_executed(seq, block, checkpoint),
+            Event::Proposal(keep) => self.on_proposal(&keep),
+            Event::Verdict { seq, digest, accept } => self.on_verdict(seq, digest, accept),
+            Event::CaughtUp { certificate, windows } => self.on_caught_up(certificate, windows),
+        }
+        // Whatever it was, it may have completed a quorum, freed the window or filled a batch.
+        self.deliver_committed();
+        self.propose();
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect<PbftMessage>> {
+        self.effects.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let primary_only = if self.is_primary() && !self.changing {
+            [self.batch_deadline, self.checkpoint_deadline()]
+        } else {
+            [None, None]
+        };
+        [
+            Some(self.status_deadline),
+            self.view_deadline,
+            self.request_deadline(),
+            self.forward_deadline(),
+        ]
+        .into_iter()
+        .chain(primary_only)
+        .flatten()
+        .min()
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            view: self.view,
+            changing: self.changing,
+            primary: self.primary(),
+            delivered: self.delivered,
+            stable: self.low,
+            pending: self.pool.len(),
+            view_changes: self.entered_views,
+            waiting: self.waiting_for(),
+            dropped: self.dropped.clone(),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The normal case: propose, PREPARE, COMMIT, deliver (TOCS section 4.3).
+
+use super::{
+    Arc, Authenticator, ClientId, Delivery, Digest, Effect, EncodedBatch, Evidence, Package, Pbft,
+    PbftMessage, Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, View, Vote, VoteTable,
+};
+use crate::Recorded;
+use tercio_types::Batch;
+use tercio_types::zoo::{Defence, stands};
+
+impl<T: VoteTable> Pbft<T> {
+    /// How many batches are proposed and not delivered.
+    fn under_way(&self) -> u64 {
+        (self.next_seq.0 - 1).saturating_sub(self.delivered.0)
+    }
+
+    fn may_propose(&self) -> bool {
+        self.is_primary()
+            && !self.changing
+            && !self.building
+            && self.catching_up.is_none()
+            && self.next_seq <= self.high()
+            && self.under_way() < self.settings.pipeline
+            && (!self.settings.execute_before_propose || self.executed.0 + 1 == self.next_seq.0)
+    }
+
+    /// Rule N1: the primary proposes at once when nothing is under way, when a batch is full, and
+    /// otherwise when the batch time has passed. Batches so grow with the load by themselves.
+    pub(super) fn propose(&mut self) {
+        while self.may_propose() && self.pool.queued_ops() > 0 {
+            let full = self.pool.queued_ops() >= self.settings.batch_ops
+                || self.pool.queued_bytes() >= self.settings.batch_bytes;
+            if self.under_way() > 0 && !full {
+                self.batch_deadline.get_or_insert(self.now + self.settings.batch_time);
+                return;
+            }
+            self.propose_batch();
+        }
+    }
+
+    pub(super) fn propose_batch(&mut self) {
+        if !self.may_propose() {
+            return;
+        }
+        let packages = self.pool.take_batch(self.settings.batch_ops, self.settings.batch_bytes);
+        self.batch_deadline = None;
+        if packages.is_empty() {
+            return;
+        }
+        if self.settings.proposal_hooks {
+            self.building = true;
+            self.candidates = packages.clone();
+            self.effects.push_back(Effect::BuildProposal(packages));
+            return;
+        }
+        self.propose_packages(packages);
+    }
+
+    /// The application chose among the candidates.
+    pub(super) fn on_proposal(&mut self, keep: &[usize]) {
+        let candidates = std::mem::take(&mut self.candidates);
+        if !std::mem::take(&mut self.building) || !self.is_primary() || self.changing {
+            return;
+        }
+        let mut chosen: Vec<Arc<Package>> = Vec::new();
+        for &i in keep {
+            let package = candidates.get(i).expect("the application keeps what it was offered");
+            chosen.push(package.clone());
+        }
+        // What it left out is not proposed by us; the view timer sees to it that somebody else may.
+        if !chosen.is_empty() {
+            self.propose_packages(chosen);
+        }
+    }
+
+    fn propose_packages(&mut self, packages: Vec<Arc<Package>>) {
+        let packages =
+            packages.into_iter().map(|p| Arc::try_unwrap(p).unwrap_or_else(|p| (*p).clone()));
+        let time = self.proposed_time();
+        self.propose_content(Batch { time, checkpoint: false, packages: packages.collect() });
+    }
+
+    /// Rule C3: an idle primary asks for a checkpoint that covers the last batches.
+    pub(super) fn propose_checkpoint(&mut self) {
+        if self.may_propose() && self.pool.queued_ops() == 0 {
+            let time = self.proposed_time();
+            self.propose_content(Batch { time, checkpoint: true, packages: vec![] });
+        }
+    }
+
+    fn propose_content(&mut self, batch: Batch) {
+        let batch = Arc::new(EncodedBatch::new(batch, self.suite));
+        let (seq, view) = (self.next_seq, self.view);
+        self.next_seq = seq.next();
+        let slot = self.slots.entry(seq).or_default();
+        slot.proposal = Some((view, batch.digest));
+        slot.add_body(batch, false);
+        slot.verdict = Some(true);
+        self.accept(seq);
+    }
+
+    /// Rule N2: a backup takes a PRE-PREPARE of its view's primary for a number between the
+    /// watermarks, and for each number of a view only one.
+    pub(super) fn on_pre_prepare(
+        &mut self,
+        from: ReplicaId,
+        view: View,
+        seq: SeqNum,
+        batch: Arc<EncodedBatch>,
+        doubts: &[ClientId],
+    ) {
+        if !self.is_current(view) {
+            return self.drop_message("pre_prepare_other_view");
+        }
+        if from != self.primary() {
+            return self.drop_message("pre_prepare_not_primary");
+        }
+        if seq <= self.low {
+            return self.drop_message("below_watermark");
+        }
+        if batch.batch.packages.is_empty() && !batch.batch.checkpoint {
+            return self.evidence(Evidence::Malformed { replica: from, why: "empty_batch" });
+        }
+        if seq > self.high() && stands(Defence::F30Watermarks) {
+            // Rule W2: one window above the high watermark waits, the rest is refused.
+            if seq.0 > self.high().0 + self.settings.window {
+                return self.drop_message("above_watermark");
+            }
+            self.parked.entry(seq).or_insert_with(|| (view, batch, doubts.to_vec()));
+            return;
+        }
+        let digest = batch.digest;
+        let slot = self.slots.entry(seq).or_default();
+        if let Some((_, first)) = slot.proposal.filter(|(v, d)| *v == view && *d != digest) {
+            let evidence =
+                Evidence::Equivocation { replica: from, view, seq, digests: [first, digest] };
+            self.evidence(evidence);
+            if stands(Defence::F01OneDigestPerNumber) {
+                return;
+            }
+        }
+        let slot = self.slots.entry(seq).or_default();
+        let known = slot.proposal == Some((view, digest));
+        slot.add_body(batch.clone(), false);
+        if !known {
+            slot.proposal = Some((view, digest));
+            slot.verdict = None;
+            let unsigned = |p: &&Package| {
+                self.must_sign.contains(&p.client) && !matches!(p.auth, Authenticator::Signature(_))
+            };
+            slot.doubts = doubts.to_vec();
+            slot.doubts.extend(batch.batch.packages.iter().filter(unsigned).map(|p| p.client));
+        }
+        if !self.count(from, Vote { phase: Phase::Prepare, view, seq, digest }) {
+            self.accept(seq);
+        }
+    }
+
+    /// Votes for the proposal at `seq` if nothing stands against it and we have not yet.
+    pub(super) fn accept(&mut self, seq: SeqNum) {
+        let view = self.view;
+        if self.changing || seq <= self.low {
+            return;
+        }
+        let Some(slot) = self.slots.get(&seq) else { return };
+        let Some((_, digest)) = slot.proposal.filter(|(v, _)| *v == view) else { return };
+        if slot.accepted == Some((view, digest)) {
+            return self.try_prepare(seq);
+        }
+        // What we delivered we can vote for without holding its body.
+        let delivered = seq <= self.delivered && slot.committed == Some(digest);
+        if !slot.has_body(digest) && !delivered {
+            return;
+        }
+        if !slot.doubts.is_empty() && !self.is_vouched(seq, digest) {
+            return;
+        }
+        let slot = self.slots.get_mut(&seq).expect("just seen");
+        if self.settings.proposal_hooks && digest != Digest::NULL && !delivered {
+            match slot.verdict {
+                Some(true) => {}
+                Some(false) => return,
+                None => {
+                    let batch = slot.body(digest).expect("just seen").clone();
+                    self.effects.push_back(Effect::ValidateProposal { seq, batch });
+                    return;
+                }
+            }
+        }
+        slot.accepted = Some((view, digest));
+        slot.note_preprepared(digest, view);
+        let mut body = None;
+        if let Some(held) = slot.bodies.iter_mut().find(|h| h.batch.digest == digest && !h.logged) {
+            held.logged = true;
+            body = Some(held.batch.bytes.clone());
+        }
+        let record = Record::Accepted { view, seq, digest, body };
+        self.persist(&record, Some(Promise::Prepare { view, seq, digest }));
+    }
+
+    /// The application's word on a proposal.
+    pub(super) fn on_verdict(&mut self, seq: SeqNum, digest: Digest, accept: bool) {
+        let view = self.view;
+        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        if slot.proposal == Some((view, digest)) && slot.verdict.is_none() {
+            slot.verdict = Some(accept);
+            if accept {
+                self.accept(seq);
+            } else {
+                self.drop_message("vetoed");
+            }
+        }
+    }
+
+    /// Rule A2: f+1 PREPAREs of others, not counting the primary, hold one of a correct replica
+    /// for which the clients' tags were good.
+    fn is_vouched(&self, seq: SeqNum, digest: Digest) -> bool {
+        if !stands(Defence::F16VouchForClients) {
+            return false;
+        }
+        let vote = Vote { phase: Phase::Prepare, view: self.view, seq, digest };
+        let primary = self.primary();
+        let others = self.votes.voters(&vote).iter().filter(|r| *r != primary && *r != self.me);
+        others.count() >= self.membership.weak_quorum()
+    }
+
+    /// The promise to have accepted is durable: say it.
+    pub(super) fn say_prepare(&mut self, view: View, seq: SeqNum, digest: Digest) {
+        if self.is_primary() {
+            let body = self.slots.get(&seq).and_then(|slot| slot.body(digest)).cloned();
+            if let Some(batch) = body {
+                self.broadcast(PbftMessage::PrePrepare { view, seq, batch });
+            }
+        } else {
+            self.broadcast(PbftMessage::Prepare { view, seq, digest });
+        }
+        self.count(self.me, Vote { phase: Phase::Prepare, view, seq, digest });
+    }
+
+    /// A PREPARE or COMMIT from the network.
+    pub(super) fn on_vote(&mut self, from: ReplicaId, vote: Vote) {
+        if vote.seq <= self.low {
+            return self.drop_message("below_watermark");
+        }
+        // Rule W2, for votes: they are kept for one window above the high watermark.
+        if vote.seq.0 > self.high().0 + self.settings.window && stands(Defence::F30Watermarks) {
+            return self.drop_message("above_watermark");
+        }
+        // Rule N6: a vote may come before its proposal.
+        if !stands(Defence::F33ParkEarlyVotes)
+            && self.slots.get(&vote.seq).is_none_or(|slot| slot.proposal.is_none())
+        {
+            return self.drop_message("no_proposal_yet");
+        }
+        self.count(from, vote);
+    }
+
+    /// Puts a vote into the table and does what follows from it; false when it changes nothing.
+    pub(super) fn count(&mut self, from: ReplicaId, vote: Vote) -> bool {
+        match self.votes.record(from, &vote) {
+            Recorded::New => {}
+            Recorded::Known => return false,
+            Recorded::Conflict(first) => {
+                self.evidence(Evidence::DoubleVote { replica: from, vote, first });
+                return false;
+            }
+        }
+        match vote.phase {
+            Phase::Prepare => self.accept(vote.seq),
+            Phase::Commit => self.try_commit(vote),
+        }
+        true
+    }
+
+    /// Rule N3: prepared on a quorum of PREPAREs, ours and the primary's among those that count.
+    fn try_prepare(&mut self, seq: SeqNum) {
+        let view = self.view;
+        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        let Some((_, digest)) = slot.accepted.filter(|(v, _)| *v == view) else { return };
+        if slot.prepared == Some((view, digest)) {
+            return;
+        }
+        let voters = self.votes.voters(&Vote { phase: Phase::Prepare, view, seq, digest });
+        if voters.len() < self.membership.quorum() {
+            return;
+        }
+        slot.prepared = Some((view, digest));
+        let record = Record::Prepared { view, seq, digest };
+        self.persist(&record, Some(Promise::Commit { view, seq, digest }));
+    }
+
+    /// Rule N4: committed on a quorum of COMMITs of one view, whichever view we are in: a quorum
+    /// that prepared a batch makes every later view propose it again.
+    fn try_commit(&mut self, vote: Vote) {
+        if self.votes.voters(&vote).len() < self.membership.quorum() {
+            return;
+        }
+        let slot = self.slots.entry(vote.seq).or_default();
+        if slot.committed.is_none() {
+            slot.committed = Some(vote.digest);
+            if !slot.has_body(vote.digest) {
+                self.broadcast(PbftMessage::FetchBody { seq: vote.seq, digest: vote.digest });
+            }
+        }
+    }
+
+    /// Rule N5: committed batches are delivered in order, each once.
+    pub(super) fn deliver_committed(&mut self) {
+        if self.catching_up.is_some() {
+            return;
+        }
+        loop {
+            let seq = self.delivered.next();
+            let Some(slot) = self.slots.get(&seq) else { return };
+            let Some(digest) = slot.committed else { return };
+            if !slot.has_body(digest) {
+                return;
+            }
+            let batch = slot.body(digest).cloned();
+            let asked = batch.as_ref().is_some_and(|b| b.batch.checkpoint);
+            let checkpoint = asked || seq.0.is_multiple_of(self.settings.checkpoint_interval);
+            for package in batch.iter().flat_map(|b| &b.batch.packages) {
+                self.pool.delivered(package);
+            }
+            self.pool.trim();
+            self.delivered = seq;
+            self.next_seq = self.next_seq.max(seq.next());
+            self.idle_since = self.now;
+            self.failed_views = 0;
+            if checkpoint {
+                self.last_checkpoint = seq;
+            }
+            self.effects.push_back(Effect::Deliver(Delivery { seq, batch, checkpoint }));
+        }
+    }
+
+    /// What the next number waits for, and who has not sent it.
+    pub(super) fn waiting_for(&self) -> Option<(Phase, ReplicaSet)> {
+        let seq = self.delivered.next();
+        let slot = self.slots.get(&seq)?;
+        let (view, digest) = slot.proposal.filter(|(v, _)| *v == self.view)?;
+        let phase =
+            if slot.prepared == Some((view, digest)) { Phase::Commit } else { Phase::Prepare };
+        let voters = self.votes.voters(&Vote { phase, view, seq, digest });
+        Some((phase, self.membership.replicas().filter(|r| !voters.contains(*r)).collect()))
+    }
+}

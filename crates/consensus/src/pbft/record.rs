@@ -1,0 +1,322 @@
+//! What the write-ahead log keeps: every promise, and the bodies they name, each body once
+//! (`docs/format.md`). A restarted replica reads them back, says the same again, and nothing else
+//! (f03, f05).
+
+use super::{
+    Arc, BTreeMap, Bytes, CertifiedCheckpoint, Digest, EncodedBatch, Pbft, PbftMessage, Phase,
+    SeqNum, SignedNewView, SignedViewChange, Suite, View, Vote, VoteTable, select,
+};
+use crate::SettingsError;
+use tercio_types::zoo::{Defence, stands};
+use tercio_wire::{Decode, DecodeError, Encode, Reader};
+use thiserror::Error;
+
+/// The most slots or digests that a record is read with.
+const MAX_ENTRIES: usize = 1 << 17;
+
+/// Why a replica cannot take up where it stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RecoverError {
+    /// The settings make no sense.
+    #[error("setting {0}")]
+    Settings(#[from] SettingsError),
+    /// A record is not of this protocol or version.
+    #[error("record {index} of the write-ahead log is not one of PBFT's: {error}")]
+    Record {
+        /// Its place in the log.
+        index: usize,
+        /// What is wrong.
+        error: DecodeError,
+    },
+}
+
+/// What binds us at one number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SlotPromises {
+    seq: SeqNum,
+    accepted: Option<(View, Digest)>,
+    prepared: Option<(View, Digest)>,
+    preprepared: Vec<(Digest, View)>,
+}
+
+/// Everything that binds us, but for bodies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Promises {
+    view: View,
+    changing: bool,
+    leave: Option<Arc<SignedViewChange>>,
+    enter: Option<Arc<SignedNewView>>,
+    slots: Vec<SlotPromises>,
+}
+
+/// A record of the write-ahead log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// We accepted a proposal; with its body if the log does not hold it yet.
+    Accepted { view: View, seq: SeqNum, digest: Digest, body: Option<Bytes> },
+    /// It prepared.
+    Prepared { view: View, seq: SeqNum, digest: Digest },
+    /// We left all views below.
+    Leave(Arc<SignedViewChange>),
+    /// We entered a view.
+    Enter(Arc<SignedNewView>),
+    /// All of it at once, at a stable checkpoint, so that older records may go.
+    State(Promises),
+}
+
+fn put_pair(out: &mut Vec<u8>, pair: Option<(View, Digest)>) {
+    out.push(pair.is_some().into());
+    if let Some((view, digest)) = pair {
+        out.extend_from_slice(&view.0.to_le_bytes());
+        out.extend_from_slice(&digest.0);
+    }
+}
+
+fn take_pair(input: &mut Reader) -> Result<Option<(View, Digest)>, DecodeError> {
+    Ok(match input.flag("promise")? {
+        true => Some((View(input.u64("promise")?), input.digest("promise")?)),
+        false => None,
+    })
+}
+
+fn put_part(out: &mut Vec<u8>, part: Option<Bytes>) {
+    let part = part.unwrap_or_default();
+    out.extend_from_slice(&(part.len() as u32).to_le_bytes());
+    out.extend_from_slice(&part);
+}
+
+fn take_part<P: Decode>(input: &mut Reader) -> Result<Option<P>, DecodeError> {
+    let len = input.u32("part")? as usize;
+    let part = input.take(len, "part")?;
+    (len > 0).then(|| P::from_bytes(&part, input.suite())).transpose()
+}
+
+impl Record {
+    /// The number with which the record loses its worth; zero when a later `State` replaces it.
+    pub(super) fn tag(&self) -> SeqNum {
+        match self {
+            Self::Accepted { seq, .. } | Self::Prepared { seq, .. } => *seq,
+            Self::Leave(_) | Self::Enter(_) | Self::State(_) => SeqNum(0),
+        }
+    }
+}
+
+impl Encode for Record {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let head = |out: &mut Vec<u8>, kind: u8, view: &View, seq: &SeqNum, digest: &Digest| {
+            out.push(kind);
+            out.extend_from_slice(&view.0.to_le_bytes());
+            out.extend_from_slice(&seq.0.to_le_bytes());
+            out.extend_from_slice(&digest.0);
+        };
+        match self {
+            Self::Accepted { view, seq, digest, body } => {
+                head(out, 1, view, seq, digest);
+                out.extend_from_slice(body.as_deref().unwrap_or_default());
+            }
+            Self::Prepared { view, seq, digest } => head(out, 2, view, seq, digest),
+            Self::Leave(view_change) => {
+                out.push(3);
+                view_change.encode(out);
+            }
+            Self::Enter(new_view) => {
+                out.push(4);
+                new_view.encode(out);
+            }
+            Self::State(promises) => {
+                out.push(5);
+                out.extend_from_slice(&promises.view.0.to_le_bytes());
+                out.push(promises.changing.into());
+                put_part(out, promises.leave.as_ref().map(|leave| leave.to_bytes()));
+                put_part(out, promises.enter.as_ref().map(|enter| enter.to_bytes()));
+                out.extend_from_slice(&(promises.slots.len() as u32).to_le_bytes());
+                for slot in &promises.slots {
+                    out.extend_from_slice(&slot.seq.0.to_le_bytes());
+                    put_pair(out, slot.accepted);
+                    put_pair(out, slot.prepared);
+                    out.extend_from_slice(&(slot.preprepared.len() as u32).to_le_bytes());
+                    for (digest, view) in &slot.preprepared {
+                        out.extend_from_slice(&digest.0);
+                        out.extend_from_slice(&view.0.to_le_bytes());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Decode for Record {
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        let suite = input.suite();
+        let kind = input.u8("record")?;
+        Ok(match kind {
+            1 | 2 => {
+                let view = View(input.u64("record")?);
+                let seq = SeqNum(input.u64("record")?);
+                let digest = input.digest("record")?;
+                if kind == 2 {
+                    Self::Prepared { view, seq, digest }
+                } else {
+                    let body = Some(input.take_rest()).filter(|body| !body.is_empty());
+                    Self::Accepted { view, seq, digest, body }
+                }
+            }
+            3 => Self::Leave(Arc::new(SignedViewChange::from_bytes(&input.take_rest(), suite)?)),
+            4 => Self::Enter(Arc::new(SignedNewView::from_bytes(&input.take_rest(), suite)?)),
+            5 => {
+                let view = View(input.u64("record")?);
+                let changing = input.flag("record")?;
+                let leave = take_part(input)?.map(Arc::new);
+                let enter = take_part(input)?.map(Arc::new);
+                let mut slots = Vec::new();
+                for _ in 0..input.count(14, MAX_ENTRIES, "record")? {
+                    let seq = SeqNum(input.u64("record")?);
+                    let (accepted, prepared) = (take_pair(input)?, take_pair(input)?);
+                    let mut preprepared = Vec::new();
+                    for _ in 0..input.count(40, MAX_ENTRIES, "record")? {
+                        let digest = input.digest("record")?;
+                        preprepared.push((digest, View(input.u64("record")?)));
+                    }
+                    slots.push(SlotPromises { seq, accepted, prepared, preprepared });
+                }
+                Self::State(Promises { view, changing, leave, enter, slots })
+            }
+            other => {
+                return Err(DecodeError::Unknown { what: "record kind", found: other.into() });
+            }
+        })
+    }
+}
+
+impl<T: VoteTable> Pbft<T> {
+    /// All that binds us now.
+    pub(super) fn standing_promises(&self) -> Promises {
+        let slots = self.slots.iter().map(|(seq, slot)| SlotPromises {
+            seq: *seq,
+            accepted: slot.accepted,
+            prepared: slot.prepared,
+            preprepared: slot.preprepared.clone(),
+        });
+        let leave = self.leaving.clone().filter(|_| self.changing);
+        Promises {
+            view: self.view,
+            changing: self.changing,
+            leave,
+            enter: self.new_view.clone(),
+            slots: slots.collect(),
+        }
+    }
+
+    /// Rule P2: takes the promises up again, and says them again.
+    pub(super) fn recover(
+        &mut self,
+        records: &[Bytes],
+        stable: Option<CertifiedCheckpoint>,
+    ) -> Result<(), RecoverError> {
+        if let Some(stable) = stable {
+            self.low = stable.checkpoint.seq;
+            self.last_checkpoint = self.low;
+            let stable = Arc::new(stable);
+            if self.low > self.delivered {
+                self.ahead = Some(stable.clone());
+            }
+            self.stable = Some(stable);
+        }
+        for (index, record) in records.iter().enumerate() {
+            if !stands(Defence::F03RememberPromises) {
+                break;
+            }
+            let record = Record::from_bytes(record, self.suite)
+                .map_err(|error| RecoverError::Record { index, error })?;
+            self.recall(record, self.suite)
+                .map_err(|error| RecoverError::Record { index, error })?;
+        }
+        self.slots = self.slots.split_off(&self.low.next());
+        self.take_up();
+        Ok(())
+    }
+
+    fn recall(&mut self, record: Record, suite: Suite) -> Result<(), DecodeError> {
+        match record {
+            Record::Accepted { view, seq, digest, body } => {
+                let slot = self.slots.entry(seq).or_default();
+                slot.accepted = Some((view, digest));
+                if let Some(bytes) = body {
+                    let batch = EncodedBatch::from_bytes(bytes, digest, suite)?;
+                    slot.add_body(Arc::new(batch), true);
+                }
+                slot.note_preprepared(digest, view);
+            }
+            Record::Prepared { view, seq, digest } => {
+                self.slots.entry(seq).or_default().prepared = Some((view, digest));
+            }
+            Record::Leave(view_change) => {
+                (self.view, self.changing) = (view_change.content.view, true);
+                self.leaving = Some(view_change);
+            }
+            Record::Enter(new_view) => {
+                (self.view, self.changing) = (new_view.view, false);
+                self.new_view = Some(new_view);
+            }
+            Record::State(promises) => {
+                (self.view, self.changing) = (promises.view, promises.changing);
+                (self.leaving, self.new_view) = (promises.leave, promises.enter);
+                let bodies: BTreeMap<SeqNum, _> = std::mem::take(&mut self.slots)
+                    .into_iter()
+                    .map(|(seq, slot)| (seq, slot.bodies))
+                    .collect();
+                for promised in promises.slots {
+                    let slot = self.slots.entry(promised.seq).or_default();
+                    slot.accepted = promised.accepted;
+                    slot.prepared = promised.prepared;
+                    slot.preprepared = promised.preprepared;
+                    slot.bodies = bodies.get(&promised.seq).cloned().unwrap_or_default();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets up what follows from the promises.
+    fn take_up(&mut self) {
+        let (quorum, weak) = (self.membership.quorum(), self.membership.weak_quorum());
+        let begun = self.new_view.clone().filter(|_| !self.changing);
+        let selection = begun.and_then(|begun| select(&begun.view_changes, quorum, weak));
+        if let Some(selection) = selection {
+            self.adopt(&selection);
+        }
+        let mut again = Vec::new();
+        for (&seq, slot) in &mut self.slots {
+            if let Some((view, digest)) = slot.accepted {
+                if view == self.view && !self.changing {
+                    slot.proposal = Some((view, digest));
+                    slot.verdict = Some(true);
+                    self.next_seq = self.next_seq.max(seq.next());
+                }
+                self.votes.record(self.me, &Vote { phase: Phase::Prepare, view, seq, digest });
+                if seq > self.delivered {
+                    match slot.body(digest).cloned() {
+                        Some(batch) if self.membership.primary(view) == self.me => {
+                            again.push(PbftMessage::PrePrepare { view, seq, batch });
+                        }
+                        _ if self.membership.primary(view) == self.me => {}
+                        _ => again.push(PbftMessage::Prepare { view, seq, digest }),
+                    }
+                }
+            }
+            if let Some((view, digest)) = slot.prepared {
+                self.votes.record(self.me, &Vote { phase: Phase::Commit, view, seq, digest });
+                if seq > self.delivered {
+                    again.push(PbftMessage::Commit { view, seq, digest });
+                }
+            }
+        }
+        self.next_seq = self.next_seq.max(self.delivered.next()).max(self.low.next());
+        again.into_iter().for_each(|message| self.broadcast(message));
+        if let Some(leaving) = self.leaving.clone().filter(|_| self.changing) {
+            self.view_changes.insert(self.me, leaving.clone());
+            self.broadcast(PbftMessage::ViewChange(leaving));
+        }
+    }
+}

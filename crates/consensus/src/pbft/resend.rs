@@ -1,0 +1,126 @@
+//! Retransmission: loss is normal. Nothing is sent again on a timer of its own; a replica that
+//! waits says where it stands (STATUS, TOCS section 4.6.3), and whoever is ahead of it sends what
+//! it lacks: at most [`HELPED_AT_ONCE`] numbers, and to each replica at most once in half a status
+//! interval.
+
+use super::{
+    Arc, Digest, EncodedBatch, Pbft, PbftMessage, Phase, ReplicaId, SeqNum, Standing, Vote,
+    VoteTable,
+};
+
+/// How many numbers' messages one STATUS brings.
+const HELPED_AT_ONCE: u64 = 32;
+
+impl<T: VoteTable> Pbft<T> {
+    /// Rule S1: say where we stand, often when we wait for something and seldom when not.
+    pub(super) fn on_status_tick(&mut self) {
+        let waits = self.changing
+            || self.ahead.is_some()
+            || !self.pool.is_empty()
+            || self.slots.range(self.delivered.next()..).next().is_some();
+        let interval =
+            if waits { self.settings.status_interval } else { self.settings.idle_interval };
+        self.status_deadline = self.now + interval;
+        self.broadcast(PbftMessage::Status(Standing {
+            view: self.view,
+            changing: self.changing,
+            delivered: self.delivered,
+            stable: self.low,
+        }));
+        if self.changing {
+            self.say_view_change(None);
+        }
+        let missing: Vec<(SeqNum, Digest)> = self
+            .slots
+            .range(self.delivered.next()..)
+            .filter_map(|(seq, slot)| {
+                let proposed = slot.proposal.filter(|(view, _)| *view == self.view).map(|p| p.1);
+                let digest = slot.committed.or(proposed)?;
+                (!slot.has_body(digest)).then_some((*seq, digest))
+            })
+            .take(HELPED_AT_ONCE as usize)
+            .collect();
+        for (seq, digest) in missing {
+            self.broadcast(PbftMessage::FetchBody { seq, digest });
+        }
+        if self.delivered == self.delivered_at_status {
+            self.catch_up();
+        }
+        self.delivered_at_status = self.delivered;
+    }
+
+    fn say_view_change(&mut self, to: Option<ReplicaId>) {
+        let Some(own) = self.view_changes.get(&self.me) else { return };
+        if own.content.view == self.view {
+            let message = PbftMessage::ViewChange(own.clone());
+            match to {
+                Some(to) => self.send(to, message),
+                None => self.broadcast(message),
+            }
+        }
+    }
+
+    /// Shows a replica that is behind which view we are in.
+    pub(super) fn show_view(&mut self, to: ReplicaId) {
+        if self.changing {
+            self.say_view_change(Some(to));
+        } else if let Some(new_view) = self.new_view.clone() {
+            self.send(to, PbftMessage::NewView(new_view));
+        }
+    }
+
+    /// Rule S2: send one that is behind what it lacks.
+    pub(super) fn on_status(&mut self, from: ReplicaId, standing: Standing) {
+        let pause = self.settings.status_interval / 2;
+        if self.helped.get(&from).is_some_and(|at| self.now.since(*at) < pause) {
+            return;
+        }
+        self.helped.insert(from, self.now);
+        if let Some(stable) = self.stable.clone().filter(|_| standing.stable < self.low) {
+            self.send(from, PbftMessage::Stable(stable));
+        }
+        for message in self.own_checkpoints_above(standing.stable) {
+            self.send(from, message);
+        }
+        if standing.view < self.view || (standing.view == self.view && standing.changing) {
+            self.show_view(from);
+        }
+        let first = standing.delivered.max(self.low).next();
+        let last = SeqNum(first.0 + HELPED_AT_ONCE);
+        let mut messages = Vec::new();
+        for (&seq, slot) in self.slots.range(first..last) {
+            // Only what we are known to have said: the vote table holds our vote once it is kept.
+            let said = |phase, (view, digest)| {
+                self.votes.voters(&Vote { phase, view, seq, digest }).contains(self.me)
+            };
+            if let Some((view, digest)) = slot.accepted.filter(|a| said(Phase::Prepare, *a)) {
+                if self.membership.primary(view) != self.me {
+                    messages.push(PbftMessage::Prepare { view, seq, digest });
+                } else if let Some(batch) = slot.body(digest).cloned() {
+                    messages.push(PbftMessage::PrePrepare { view, seq, batch });
+                }
+            }
+            if let Some((view, digest)) = slot.prepared.filter(|p| said(Phase::Commit, *p)) {
+                messages.push(PbftMessage::Commit { view, seq, digest });
+            }
+        }
+        messages.into_iter().for_each(|message| self.send(from, message));
+    }
+
+    pub(super) fn on_fetch_body(&mut self, from: ReplicaId, seq: SeqNum, digest: Digest) {
+        let body = self.slots.get(&seq).and_then(|slot| slot.body(digest)).cloned();
+        if let Some(batch) = body {
+            self.send(from, PbftMessage::Body { seq, batch });
+        }
+    }
+
+    pub(super) fn on_body(&mut self, seq: SeqNum, batch: Arc<EncodedBatch>) {
+        if !self.wants_body(seq, batch.digest) {
+            return self.drop_message("unwanted_body");
+        }
+        if let Some(slot) = self.slots.get_mut(&seq) {
+            slot.add_body(batch, false);
+        }
+        self.accept(seq);
+    }
+}

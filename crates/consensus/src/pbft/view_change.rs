@@ -1,0 +1,293 @@
+//! View changes (TOCS section 4.5): leaving a view, beginning the next, and the timers that
+//! decide when (section 4.5.3 and OSDI'99 section 4.4).
+
+use super::message::MAX_BLAMED;
+use super::slot::MAX_PREPREPARED;
+use super::{
+    Arc, Authenticator, BTreeSet, Claimed, ClientId, Digest, Effect, Evidence, Instant, Package,
+    Pbft, PbftMessage, Phase, Promise, Record, ReplicaId, Selection, SeqNum, SignedNewView,
+    SignedViewChange, View, ViewChange, Vote, VoteTable, select,
+};
+use tercio_types::zoo::{Defence, stands};
+
+impl<T: VoteTable> Pbft<T> {
+    /// Rule T1: the oldest request that waits to be delivered is what a view is measured by (f18).
+    /// Timers of requests stop while a view change runs (f12).
+    pub(super) fn request_deadline(&self) -> Option<Instant> {
+        if self.changing || self.catching_up.is_some() || !stands(Defence::F18RequestTimers) {
+            return None;
+        }
+        self.pool.oldest().map(|since| since + self.timeout())
+    }
+
+    /// Rule T2: half-way to that, a backup hands the request to all, so that all wait for it.
+    pub(super) fn forward_deadline(&self) -> Option<Instant> {
+        if self.changing || self.is_primary() || !stands(Defence::F18RequestTimers) {
+            return None;
+        }
+        self.pool.oldest_unforwarded().map(|since| since + self.timeout() / 2)
+    }
+
+    pub(super) fn check_view_timers(&mut self) {
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
+        if due(self.forward_deadline()) {
+            let half = u64::try_from((self.timeout() / 2).as_nanos()).unwrap_or(u64::MAX);
+            let before = Instant(self.now.0.saturating_sub(half));
+            for package in self.pool.to_forward(before) {
+                for to in self.membership.replicas().filter(|r| *r != self.me) {
+                    self.effects.push_back(Effect::Forward { to, package: package.clone() });
+                }
+            }
+        }
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
+        if due(self.view_deadline) || due(self.request_deadline()) {
+            self.leave(self.view.next());
+        }
+    }
+
+    /// Rule V1: leave all views below `target` and say what binds us. From here on we vote in none
+    /// of them.
+    fn leave(&mut self, target: View) {
+        assert!(target > self.view, "views only go up");
+        let blamed = self.blamed();
+        self.view = target;
+        self.changing = true;
+        self.view_deadline = None;
+        self.batch_deadline = None;
+        self.building = false;
+        self.candidates.clear();
+        self.parked.clear();
+        self.failed_views = self.failed_views.saturating_add(1);
+        let (mut prepared, mut preprepared) = (Vec::new(), Vec::new());
+        if stands(Defence::F06CarryPrepared) {
+            for (&seq, slot) in self.slots.range(self.low.next()..) {
+                prepared.extend(slot.prepared.map(|(view, digest)| Claimed { seq, digest, view }));
+                let mut q: Vec<_> = (slot.preprepared.iter())
+                    .map(|&(digest, view)| Claimed { seq, digest, view })
+                    .collect();
+                q.sort();
+                preprepared.extend(q);
+            }
+        }
+        let stable = self.stable.as_deref().cloned();
+        let content = ViewChange { view: target, stable, prepared, preprepared, blamed };
+        let signed = Arc::new(SignedViewChange::new(self.me, content, &self.signer, self.suite));
+        self.leaving = Some(signed.clone());
+        self.persist(&Record::Leave(signed.clone()), Some(Promise::Leave(signed)));
+    }
+
+    /// Rule A3: the clients whose MACs keep us from voting in this view.
+    fn blamed(&self) -> Vec<ClientId> {
+        let held = self.slots.values().filter(|slot| {
+            let proposal = slot.proposal.filter(|(view, _)| *view == self.view);
+            proposal.is_some() && slot.accepted != proposal
+        });
+        let clients: BTreeSet<ClientId> =
+            held.flat_map(|slot| slot.doubts.iter().copied()).collect();
+        if !stands(Defence::F16VouchForClients) {
+            return Vec::new();
+        }
+        clients.into_iter().take(MAX_BLAMED).collect()
+    }
+
+    pub(super) fn on_own_view_change(&mut self, view_change: Arc<SignedViewChange>) {
+        self.view_changes.insert(self.me, view_change);
+        self.after_view_change();
+    }
+
+    /// Whether a VIEW-CHANGE is one that a correct replica could have sent.
+    fn is_sensible(&self, content: &ViewChange) -> bool {
+        let low = content.low();
+        let certified =
+            content.stable.as_ref().is_none_or(|s| s.signatures.len() >= self.membership.quorum());
+        let inside = |c: &Claimed| {
+            c.seq > low && c.seq.0 <= low.0 + self.settings.window && c.view < content.view
+        };
+        let one_each = content.prepared.windows(2).all(|pair| pair[0].seq < pair[1].seq);
+        let few_each = content
+            .preprepared
+            .windows(MAX_PREPREPARED + 1)
+            .all(|run| run[0].seq < run[MAX_PREPREPARED].seq);
+        certified
+            && one_each
+            && few_each
+            && content.prepared.iter().all(inside)
+            && content.preprepared.iter().all(inside)
+    }
+
+    pub(super) fn on_view_change(&mut self, from: ReplicaId, view_change: Arc<SignedViewChange>) {
+        let view = view_change.content.view;
+        if view < self.view || (view == self.view && !self.changing) {
+            // Rule V5: it is behind; the view never goes back for it (f09).
+            self.drop_message("old_view_change");
+            return self.show_view(from);
+        }
+        if !self.is_sensible(&view_change.content) {
+            let why = "senseless_view_change";
+            return self.evidence(Evidence::Malformed { replica: from, why });
+        }
+        // One VIEW-CHANGE for each replica, the latest: what spam can cost is bounded (f11).
+        if self.view_changes.get(&from).is_some_and(|known| known.content.view >= view) {
+            return;
+        }
+        let certificate = view_change.content.stable.clone();
+        self.view_changes.insert(from, view_change);
+        if let Some(certificate) = certificate {
+            self.on_certificate(Arc::new(certificate));
+        }
+        self.after_view_change();
+    }
+
+    fn after_view_change(&mut self) {
+        // Rule V2: when f+1 want later views, one of them is correct: join them in the lowest view
+        // that f+1 have reached. A single replica moves nobody (f10).
+        let mut later: Vec<View> = (self.view_changes.iter())
+            .filter(|(replica, vc)| **replica != self.me && vc.content.view > self.view)
+            .map(|(_, vc)| vc.content.view)
+            .collect();
+        later.sort_unstable_by(|a, b| b.cmp(a));
+        if let Some(&target) = later.get(self.membership.weak_quorum() - 1) {
+            return self.leave(target);
+        }
+        if !self.changing {
+            return;
+        }
+        // Rule T3: the next primary's time runs from when a quorum has left.
+        let left = self.view_changes.values().filter(|vc| vc.content.view >= self.view).count();
+        if left >= self.membership.quorum() {
+            let deadline = self.now + self.timeout();
+            self.view_deadline.get_or_insert(deadline);
+        }
+        if self.is_primary() {
+            self.begin_view();
+        }
+    }
+
+    /// Rule V3: the new primary begins its view as soon as the VIEW-CHANGEs decide how.
+    fn begin_view(&mut self) {
+        let for_view: Vec<_> = (self.view_changes.values())
+            .filter(|vc| vc.content.view == self.view)
+            .cloned()
+            .collect();
+        if !for_view.iter().any(|vc| vc.sender == self.me) {
+            return;
+        }
+        let (quorum, weak) = (self.membership.quorum(), self.membership.weak_quorum());
+        let Some(selection) = select(&for_view, quorum, weak) else { return };
+        let signed = SignedNewView::new(self.me, self.view, for_view, &self.signer, self.suite);
+        self.enter(Arc::new(signed), selection);
+    }
+
+    /// Rule V4: a backup checks everything that the new primary builds on, and computes the same.
+    pub(super) fn on_new_view(&mut self, new_view: Arc<SignedNewView>) {
+        let (view, sender) = (new_view.view, new_view.sender);
+        if view < self.view || (view == self.view && !self.changing) || view == View(0) {
+            return self.drop_message("old_new_view");
+        }
+        let refuse = |why| Evidence::Malformed { replica: sender, why };
+        if sender != self.membership.primary(view) {
+            return self.evidence(refuse("new_view_not_primary"));
+        }
+        let senders: BTreeSet<ReplicaId> =
+            new_view.view_changes.iter().map(|vc| vc.sender).collect();
+        let distinct = senders.len() == new_view.view_changes.len();
+        if !distinct && stands(Defence::F08DistinctViewChanges) {
+            return self.evidence(refuse("new_view_without_quorum"));
+        }
+        let sensible =
+            |vc: &Arc<SignedViewChange>| vc.content.view == view && self.is_sensible(&vc.content);
+        if !new_view.view_changes.iter().all(sensible) {
+            return self.evidence(refuse("new_view_with_senseless_view_change"));
+        }
+        let (quorum, weak) = (self.membership.quorum(), self.membership.weak_quorum());
+        match select(&new_view.view_changes, quorum, weak) {
+            Some(selection) => self.enter(new_view, selection),
+            None => self.evidence(refuse("new_view_without_quorum")),
+        }
+    }
+
+    fn enter(&mut self, new_view: Arc<SignedNewView>, selection: Selection) {
+        let view = new_view.view;
+        self.view = view;
+        self.changing = false;
+        self.view_deadline = None;
+        self.parked.clear();
+        self.entered_views += 1;
+        self.view_changes.retain(|_, vc| vc.content.view > view);
+        self.new_view = Some(new_view.clone());
+        self.persist(&Record::Enter(new_view.clone()), Some(Promise::Enter(new_view)));
+        self.status_deadline = self.now + self.settings.status_interval;
+        if let Some(stable) = selection.stable.clone() {
+            self.on_certificate(Arc::new(stable));
+            if self.ahead.is_some() {
+                self.catch_up();
+            }
+        }
+        self.adopt(&selection);
+        self.requeue(&selection);
+        // Votes for this view may have come before its beginning.
+        for (seq, digest) in selection.chosen {
+            if seq > self.low {
+                if !self.slots.get(&seq).is_some_and(|slot| slot.has_body(digest)) {
+                    self.broadcast(PbftMessage::FetchBody { seq, digest });
+                }
+                let vote = Vote { phase: Phase::Prepare, view, seq, digest };
+                if !self.count(self.primary(), vote) {
+                    self.accept(seq);
+                }
+            }
+        }
+    }
+
+    /// Takes over what a selection proposes, without voting for it yet.
+    pub(super) fn adopt(&mut self, selection: &Selection) {
+        if stands(Defence::F16VouchForClients) {
+            self.must_sign.extend(selection.blamed.iter().copied());
+        }
+        self.next_seq = selection.last().max(self.low).next();
+        for &(seq, digest) in selection.chosen.iter().filter(|(seq, _)| *seq > self.low) {
+            let slot = self.slots.entry(seq).or_default();
+            slot.proposal = Some((self.view, digest));
+            slot.doubts.clear();
+            slot.verdict = Some(true);
+        }
+    }
+
+    /// What the old view left behind waits again, and nobody has waited yet.
+    fn requeue(&mut self, selection: &Selection) {
+        let maced = |p: &Package| !matches!(p.auth, Authenticator::Signature(_));
+        let view = self.view;
+        let mut abandoned: Vec<Arc<Package>> = Vec::new();
+        for slot in self.slots.range(self.delivered.next()..).map(|(_, slot)| slot) {
+            if slot.proposal.is_some_and(|(v, _)| v == view) || !slot.doubts.is_empty() {
+                continue;
+            }
+            let packages = slot.bodies.iter().flat_map(|held| &held.batch.batch.packages);
+            abandoned.extend(packages.cloned().map(Arc::new));
+        }
+        for package in abandoned {
+            if !(maced(&package) && self.must_sign.contains(&package.client)) {
+                self.pool.admit(package, self.now);
+            }
+        }
+        let carried = selection.chosen.iter().filter_map(|(seq, digest)| {
+            self.slots.get(seq)?.body(*digest).map(|body| &body.batch.packages)
+        });
+        self.pool.requeue(carried.flatten(), self.now);
+        let must_sign = &self.must_sign;
+        let refused = self.pool.discard(|p| maced(p) && must_sign.contains(&p.client));
+        for (client, first) in refused {
+            let reason = tercio_wire::reject::Reason::MustSign;
+            self.effects.push_back(Effect::Decline { client, first, reason });
+        }
+    }
+
+    /// Whether a digest may be wanted at `seq`.
+    pub(super) fn wants_body(&self, seq: SeqNum, digest: Digest) -> bool {
+        self.slots.get(&seq).is_some_and(|slot| {
+            let wanted =
+                slot.committed == Some(digest) || slot.proposal.is_some_and(|(_, d)| d == digest);
+            wanted && !slot.has_body(digest)
+        })
+    }
+}
