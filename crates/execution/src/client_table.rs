@@ -19,7 +19,7 @@ use crate::reply::decode_result;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tercio_crypto::{Hasher, hash};
-use tercio_types::{ClientId, Digest, Package, RequestSeq, Suite};
+use tercio_types::{ClientId, Digest, Package, RequestSeq, RequestWindow, Suite};
 use tercio_wire::{DecodeError, Reader, list};
 
 /// How far above the lowest number that is not executed a client may go.
@@ -90,6 +90,18 @@ impl Entry {
             self.above[word] &= !bit;
             self.low += 1;
         }
+    }
+
+    fn window(&self) -> RequestWindow {
+        let mut marks = [0; WORDS];
+        for i in 0..WINDOW {
+            let (word, bit) = Self::place(self.low + 1 + i);
+            if self.above[word] & bit != 0 {
+                marks[(i / 64) as usize] |= 1 << (i % 64);
+            }
+        }
+        RequestWindow::from_parts(RequestSeq(self.low), marks)
+            .expect("the number after low is not executed")
     }
 
     fn kept(&self, number: u64) -> Option<&Kept> {
@@ -233,6 +245,11 @@ impl ClientTable {
     pub(crate) fn keep(&mut self, client: ClientId, seq: RequestSeq, leaf: Digest, result: Bytes) {
         let entry = self.entries.get_mut(&client).expect("it was admitted before");
         entry.keep(seq.0, Kept { leaf, result });
+    }
+
+    /// Which of each client's numbers are executed.
+    pub(crate) fn windows(&self) -> BTreeMap<ClientId, RequestWindow> {
+        self.entries.iter().map(|(client, entry)| (*client, entry.window())).collect()
     }
 
     pub(crate) fn digest(&mut self) -> Digest {

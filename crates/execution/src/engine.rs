@@ -15,11 +15,11 @@ use crate::client_table::{Admission, ClientTable, result_leaf};
 use crate::reply::{PackageReply, Status};
 use crate::{AppError, Application, Context, Operation, Proposal, Replies};
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use tercio_crypto::{hash, merkle_root};
 use tercio_types::{
-    Batch, BlockHeader, ChainId, Checkpoint, Digest, EMPTY_ROOT, Epoch, Height, OpKind, Package,
-    RequestSeq, SeqNum, Suite, Timestamp,
+    Batch, BlockHeader, ChainId, Checkpoint, ClientId, Digest, EMPTY_ROOT, Epoch, Height, OpKind,
+    Package, RequestSeq, RequestWindow, SeqNum, Suite, Timestamp,
 };
 use tercio_wire::{DecodeError, Reader, block_hash, list};
 use thiserror::Error;
@@ -179,6 +179,12 @@ impl Engine {
     #[must_use]
     pub fn time(&self) -> Timestamp {
         self.time
+    }
+
+    /// Which of each client's requests were executed.
+    #[must_use]
+    pub fn windows(&self) -> BTreeMap<ClientId, RequestWindow> {
+        self.clients.windows()
     }
 
     /// Executes the batch that was ordered under `seq`. `batch_digest` is the batch's own.
