@@ -14,7 +14,7 @@ use crate::disk::Window;
 use crate::records::{self, Flaw};
 use crate::segment::{
     BlockRecord, SEGMENT_HEADER, SegmentHeader, attestation_name, footer_field, footer_len,
-    parse_name, put_footer, read_block, segment_name,
+    parse_name, put_footer, read_block, read_footer, segment_name,
 };
 use std::collections::BTreeMap;
 use tercio_types::{
@@ -204,6 +204,9 @@ impl Audit<'_> {
             Err(flaw) => return Err(failure(&name, None, flaw.field)),
         };
         self.check_start(&name, &header, is_first)?;
+        // Only what was never closed may end early.
+        let closed = read_footer(&mut window, &header).map_err(io)?.is_ok();
+        let may_be_torn = is_last && !closed;
         let mut offsets = Vec::new();
         let mut at = SEGMENT_HEADER as u64;
         while offsets.len() < header.capacity as usize && at < len {
@@ -217,7 +220,7 @@ impl Audit<'_> {
                     self.at.bytes += at - offsets[offsets.len() - 1];
                     progress(&self.at);
                 }
-                Err(flaw) if is_last && flaw.short => {
+                Err(flaw) if may_be_torn && flaw.short => {
                     self.report.torn_bytes += len - at;
                     return Ok(());
                 }

@@ -1,5 +1,6 @@
 //! A storage that stops at the first failure, and a window to read a file through.
 
+use crate::storage::TEMPORARY;
 use crate::{LedgerError, Storage};
 use bytes::Bytes;
 use std::io;
@@ -41,10 +42,35 @@ impl Disk {
         })
     }
 
+    /// Writes the first `len` bytes of a file anew, durably, and drops the rest; removes the file
+    /// when `len` is 0.
+    ///
+    /// Opening does this to each file that was being appended to. An fsync that failed before the
+    /// process died may have left pages that can be read but are not on the disk, and another
+    /// fsync would not write them: only writing them again does.
+    pub(crate) fn rewrite(&mut self, name: &str, len: u64) -> Result<(), LedgerError> {
+        if len == 0 {
+            self.change(|s| s.remove(name))?;
+            return self.change(|s| s.sync_dir());
+        }
+        let temporary = format!("{name}{TEMPORARY}");
+        let mut at = 0;
+        while at < len {
+            let bytes = self.storage.read_at(name, at, (len - at).min(WINDOW) as usize)?;
+            self.change(|s| s.append(&temporary, &bytes))?;
+            at += bytes.len() as u64;
+        }
+        self.change(|s| {
+            s.sync(&temporary)?;
+            s.rename(&temporary, name)?;
+            s.sync_dir()
+        })
+    }
+
     /// Removes what an interrupted [`Storage::write_atomic`] left behind.
     pub(crate) fn remove_temporaries(&mut self) -> Result<(), LedgerError> {
         for name in self.storage().list()? {
-            if name.ends_with(crate::storage::TEMPORARY) {
+            if name.ends_with(TEMPORARY) {
                 self.change(|s| s.remove(&name))?;
             }
         }

@@ -248,30 +248,25 @@ impl RecordFile {
         file
     }
 
-    /// Reads a file, cuts its torn tail, and makes what is left durable: after a mere restart of
-    /// the process it may be in the page cache only.
+    /// Reads a file that was being appended to, cuts its torn tail, and makes what is left
+    /// durable: it may be in the page cache only.
     pub(crate) fn recover(
         disk: &mut Disk,
         name: String,
         ident: Ident,
     ) -> Result<(Self, Vec<Record>, Option<Cut>), LedgerError> {
         let contents = read_all(disk.storage(), &name, &ident)?;
-        let mut end = contents.end;
-        let mut cut = None;
-        if contents.tail.is_some() {
-            if stands(Defence::F35CutTornTail) {
-                disk.change(|s| s.truncate(&name, end))?;
-                cut = Some(Cut { file: name.clone(), at: end, bytes: contents.len - end });
-            } else {
-                end = contents.len;
-            }
+        let (mut end, len) = (contents.end, contents.len);
+        if !stands(Defence::F35CutTornTail) {
+            end = len;
         }
-        disk.change(|s| s.sync(&name))?;
+        disk.rewrite(&name, end)?;
+        let cut = (end < len).then(|| Cut { file: name.clone(), at: end, bytes: len - end });
         let mut file = Self::new(name, ident);
-        file.new_name = false;
-        file.written = end;
         if end > 0 {
             file.buffer.clear();
+            file.written = end;
+            file.new_name = false;
         }
         Ok((file, contents.records, cut))
     }

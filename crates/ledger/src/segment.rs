@@ -177,7 +177,8 @@ pub(crate) fn read_block(
     }
     let number = Height(le64(&head, 12));
     if height.is_some_and(|h| h != number) {
-        return flaw("record height", false, at + 1);
+        // It may itself be the one that shows that something is missing before it.
+        return flaw("record height", false, at);
     }
     let start = at + (BLOCK_HEAD + header_len) as u64;
     let body_len = le32(&head, 8) as usize;
@@ -252,11 +253,6 @@ pub(crate) fn footer_field(count: usize, at: usize) -> String {
             },
         },
     }
-}
-
-/// Whether the last bytes of a file are those of a closed segment.
-pub(crate) fn is_end(last: &[u8]) -> bool {
-    last.ends_with(&END_MAGIC)
 }
 
 /// What the footer of a closed segment says.

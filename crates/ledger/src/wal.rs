@@ -85,6 +85,7 @@ impl Wal {
         settings: WalSettings,
     ) -> Result<(Self, Vec<WalRecord>), LedgerError> {
         let mut disk = Disk::new(storage);
+        disk.remove_temporaries()?;
         let names = disk.storage().list()?;
         let numbers: Vec<u64> = names.iter().filter_map(|name| file_number(name)).collect();
         if let Some(gap) = numbers.windows(2).find(|pair| pair[1] != pair[0] + 1) {

@@ -6,8 +6,8 @@ use crate::LedgerError;
 use crate::disk::{Disk, Window};
 use crate::records::{Cut, Flaw, damage};
 use crate::segment::{
-    self, Footer, MAX_CAPACITY, SEGMENT_HEADER, SegmentHeader, a_block_follows, parse_name,
-    read_block, read_footer, segment_name,
+    Footer, MAX_CAPACITY, SEGMENT_HEADER, SegmentHeader, a_block_follows, parse_name, read_block,
+    read_footer, segment_name,
 };
 use std::collections::BTreeMap;
 use tercio_types::zoo::{Defence, stands};
@@ -82,7 +82,7 @@ pub(super) fn open(
                 return Err(damage(&name, 0, flaw.field));
             }
             let mut open = Open::begin(next(tip, closed.is_empty()), &mut buffer);
-            cut_tail(&mut disk, &name, 0, len, &mut open, &mut recovery)?;
+            open.written = recover(&mut disk, &name, 0, len, &mut recovery)?;
             open
         }
         Some((first, Ok(header))) => {
@@ -93,23 +93,14 @@ pub(super) fn open(
             if let Ok(footer) = read_footer(&mut window, &header)? {
                 tip = (Height(first.0 + u64::from(footer.count) - 1), footer.last);
                 closed.insert(first, footer);
-                disk.change(|s| s.sync(&name))?;
+                let len = window.len();
+                recover(&mut disk, &name, len, len, &mut recovery)?;
                 Open::begin(next(tip, false), &mut buffer)
             } else {
                 let walk = walk(&disk, &name, &header, &mut tip, &mut head)?;
-                let mut open = Open {
-                    header,
-                    name: name.clone(),
-                    offsets: walk.offsets,
-                    written: walk.end,
-                    unsynced: false,
-                    new_name: false,
-                };
-                if walk.end < walk.len {
-                    cut_tail(&mut disk, &name, walk.end, walk.len, &mut open, &mut recovery)?;
-                }
-                disk.change(|s| s.sync(&name))?;
-                open
+                let written = recover(&mut disk, &name, walk.end, walk.len, &mut recovery)?;
+                let offsets = walk.offsets;
+                Open { header, name, offsets, written, unsynced: false, new_name: false }
             }
         }
     };
@@ -117,8 +108,9 @@ pub(super) fn open(
         head = last_closed_head(&disk, &closed)?;
     }
     disk.change(|s| s.sync_dir())?;
+    let first = closed.first_key_value().map_or(open.header.first, |(first, _)| *first);
     let newest = closed.last_key_value().map_or(open.header.first, |(first, _)| *first);
-    let side = Side::open(&mut disk, chain, newest, &mut recovery)?;
+    let side = Side::open(&mut disk, chain, (first, newest), &mut recovery)?;
     let mut log = BlockLog { disk, settings, closed, open, buffer, tip, head, side };
     if log.open.offsets.len() == log.open.header.capacity as usize {
         recovery.footer_rebuilt = true;
@@ -165,24 +157,22 @@ fn check_link(
     Ok(())
 }
 
-/// Cuts what is behind the last whole record.
-fn cut_tail(
+/// Cuts what is behind the last whole record, and makes what is left durable; gives its length.
+fn recover(
     disk: &mut Disk,
     name: &str,
-    at: u64,
+    mut end: u64,
     len: u64,
-    open: &mut Open,
     recovery: &mut Recovery,
-) -> Result<(), LedgerError> {
-    open.new_name = false;
-    if stands(Defence::F35CutTornTail) {
-        disk.change(|s| s.truncate(name, at))?;
-        disk.change(|s| s.sync(name))?;
-        recovery.cuts.push(Cut { file: name.to_owned(), at, bytes: len - at });
-    } else {
-        open.written = len;
+) -> Result<u64, LedgerError> {
+    if !stands(Defence::F35CutTornTail) {
+        end = len;
     }
-    Ok(())
+    disk.rewrite(name, end)?;
+    if end < len {
+        recovery.cuts.push(Cut { file: name.to_owned(), at: end, bytes: len - end });
+    }
+    Ok(end)
 }
 
 struct Walk {
@@ -221,9 +211,7 @@ fn walk(
                 at = record.end;
             }
             Err(flaw) => {
-                // Nor can a tail be torn behind which the segment was closed.
-                let closed = !full && ends_like_closed(&mut window)?;
-                if closed || a_block_follows(&mut window, flaw.resume, height)? {
+                if a_block_follows(&mut window, flaw.resume, height)? {
                     return Err(block_damage(name, at, height, flaw.field));
                 }
                 break;
@@ -231,11 +219,6 @@ fn walk(
         }
     }
     Ok(Walk { offsets, end: at, len })
-}
-
-fn ends_like_closed(window: &mut Window<'_>) -> Result<bool, LedgerError> {
-    let len = window.len();
-    Ok(segment::is_end(&window.take(len.saturating_sub(8), 8)?))
 }
 
 fn last_closed_head(

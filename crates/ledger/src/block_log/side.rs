@@ -83,11 +83,12 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Opens the files; those of attestations from segment `newest` on.
+    /// Opens the files; those of attestations from segment `newest` on, and removes those from
+    /// before segment `first` that an interrupted pruning left.
     pub(super) fn open(
         disk: &mut Disk,
         chain: ChainId,
-        newest: Height,
+        (first, newest): (Height, Height),
         recovery: &mut Recovery,
     ) -> Result<Self, LedgerError> {
         let names = disk.storage().list()?;
@@ -106,7 +107,9 @@ impl Side {
         };
         let mut attestations = BTreeMap::new();
         for segment in names.iter().filter_map(|name| parse_name(name, "attest")) {
-            if segment >= newest {
+            if segment < first {
+                disk.change(|s| s.remove(&attestation_name(segment)))?;
+            } else if segment >= newest {
                 let ident = attestations_ident(chain, segment);
                 let (file, _, cut) = RecordFile::recover(disk, attestation_name(segment), ident)?;
                 recovery.cuts.extend(cut);
@@ -209,7 +212,8 @@ impl Side {
         Ok(all)
     }
 
-    /// Forgets what is said about blocks before `first`, except about the one right before it.
+    /// Forgets what is said about blocks before `first`, except about the one right before it, and
+    /// except the latest certificate.
     pub(super) fn prune(&mut self, disk: &mut Disk, first: Height) -> Result<(), LedgerError> {
         self.attestations.retain(|segment, _| *segment >= first);
         for name in disk.storage().list()? {
@@ -217,7 +221,8 @@ impl Side {
                 disk.change(|s| s.remove(&name))?;
             }
         }
-        let base = Height(first.0 - 1);
+        let Some((&latest, _)) = self.index.last_key_value() else { return Ok(()) };
+        let base = latest.min(Height(first.0 - 1));
         if self.index.range(..base).next().is_none() {
             return Ok(());
         }

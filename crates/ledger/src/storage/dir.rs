@@ -51,8 +51,15 @@ impl DirStorage {
     /// When it cannot be created or is no directory.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
+        let missing: Vec<&Path> = path.ancestors().take_while(|p| !p.exists()).collect();
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
         made.map_err(|e| describe("create", &path, &e))?;
+        // A new directory survives a crash once its parent is durable.
+        for parent in missing.iter().filter_map(|made| made.parent()) {
+            let parent = if parent == Path::new("") { Path::new(".") } else { parent };
+            let synced = File::open(parent).and_then(|dir| dir.sync_all());
+            synced.map_err(|e| describe("sync", parent, &e))?;
+        }
         Ok(Self { path, open: BTreeMap::new() })
     }
 
@@ -129,12 +136,6 @@ impl Storage for DirStorage {
             open.file.write_all(bytes)
         });
         written.map_err(|e| describe("write", &self.file_path(name), &e))
-    }
-
-    fn truncate(&mut self, name: &str, len: u64) -> io::Result<()> {
-        let path = self.file_path(name);
-        let cut = OpenOptions::new().write(true).open(&path).and_then(|f| f.set_len(len));
-        cut.map_err(|e| describe("cut", &path, &e))
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {

@@ -62,33 +62,13 @@ struct File {
     bytes: Vec<u8>,
     /// The part of `bytes` that a sync covered.
     synced: usize,
-    /// What an unsynced truncation cut from the synced part, which was `synced` long after it.
-    cut: Option<(usize, Vec<u8>)>,
     /// What a failed sync dropped: the pages count as clean, and are not on the disk.
     dropped: Vec<Range<usize>>,
 }
 
 impl File {
-    fn truncate(&mut self, len: usize) {
-        if len < self.synced {
-            let mut gone = self.bytes[len..self.synced].to_vec();
-            if let Some((at, older)) = self.cut.take() {
-                gone.truncate(at.saturating_sub(len));
-                gone.extend(older);
-            }
-            self.cut = Some((len, gone));
-            self.synced = len;
-        }
-        self.bytes.truncate(len);
-        self.dropped.retain_mut(|range| {
-            range.end = range.end.min(len);
-            range.start < range.end
-        });
-    }
-
     fn sync(&mut self) {
         self.synced = self.bytes.len();
-        self.cut = None;
     }
 
     fn fail_sync(&mut self) {
@@ -99,14 +79,6 @@ impl File {
     fn crash(&mut self, choose: &mut dyn FnMut(u64) -> u64) {
         for range in std::mem::take(&mut self.dropped) {
             self.bytes[range].fill(0);
-        }
-        if let Some((at, gone)) = self.cut.take()
-            && choose(2) == 0
-        {
-            self.bytes.truncate(at);
-            self.bytes.extend(gone);
-            self.synced = self.bytes.len();
-            return;
         }
         let unsynced = self.bytes.len() - self.synced;
         if unsynced == 0 {
@@ -281,13 +253,6 @@ impl Storage for MemStorage {
             let text = format!("cannot write {name}: the disk is full; free space, then restart");
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));
         }
-        Ok(())
-    }
-
-    fn truncate(&mut self, name: &str, len: u64) -> io::Result<()> {
-        let mut dir = self.lock();
-        dir.step("cut", name)?;
-        dir.file("cut", name)?.truncate(len as usize);
         Ok(())
     }
 

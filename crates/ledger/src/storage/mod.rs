@@ -12,7 +12,7 @@ use std::io;
 /// How the names of files end that an atomic write has not finished.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
-/// A flat directory of files that only grow at their end, are cut, renamed and removed.
+/// A flat directory of files that only grow at their end, are renamed and removed.
 ///
 /// What is assumed: bytes for which [`Storage::sync`] returned, in a file whose name
 /// [`Storage::sync_dir`] covered, survive every crash. Of later appends, a prefix survives,
@@ -45,12 +45,6 @@ pub trait Storage: Send {
     /// When not all bytes were taken; some may have been.
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cuts a file to `len` bytes.
-    ///
-    /// # Errors
-    /// `NotFound` when there is no such file.
-    fn truncate(&mut self, name: &str, len: u64) -> io::Result<()>;
-
     /// Makes the file's bytes and length durable.
     ///
     /// # Errors
@@ -82,7 +76,7 @@ pub trait Storage: Send {
     /// When any step fails.
     fn write_atomic(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let temporary = format!("{name}{TEMPORARY}");
-        match self.truncate(&temporary, 0) {
+        match self.remove(&temporary) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }

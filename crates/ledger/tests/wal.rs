@@ -1,0 +1,302 @@
+//! The write-ahead log: nothing synced is lost, recovery gives a prefix, damage is named.
+
+mod common;
+
+use common::{CHAIN, chooser};
+use proptest::prelude::*;
+use tercio_ledger::{LedgerError, MemStorage, Storage, Wal, WalRecord, WalSettings};
+use tercio_types::ChainId;
+
+const SMALL: WalSettings = WalSettings { file_bytes: 200 };
+
+fn open(storage: &MemStorage) -> Result<(Wal, Vec<WalRecord>), LedgerError> {
+    Wal::open(Box::new(storage.clone()), CHAIN, SMALL)
+}
+
+fn record(i: u64) -> (u64, Vec<u8>) {
+    (i, [i.to_le_bytes().to_vec(), vec![i as u8; (i % 40) as usize]].concat())
+}
+
+fn filled(count: u64, settings: WalSettings) -> MemStorage {
+    let storage = MemStorage::new();
+    let (mut wal, _) = Wal::open(Box::new(storage.clone()), CHAIN, settings).unwrap();
+    for (tag, bytes) in (1..=count).map(record) {
+        wal.append(tag, &bytes).unwrap();
+        wal.flush().unwrap();
+    }
+    wal.sync().unwrap();
+    storage
+}
+
+fn wal_files(storage: &MemStorage) -> Vec<String> {
+    storage.list().unwrap()
+}
+
+fn assert_records(found: &[WalRecord], expected: impl Iterator<Item = u64>) {
+    let found: Vec<_> = found.iter().map(|r| (r.tag, r.bytes.to_vec())).collect();
+    assert_eq!(found, expected.map(record).collect::<Vec<_>>());
+}
+
+#[test]
+fn records_come_back_in_order_over_several_files() {
+    let storage = filled(40, SMALL);
+    assert!(wal_files(&storage).len() > 5);
+    let (wal, records) = open(&storage).unwrap();
+    assert_records(&records, 1..=40);
+    assert_eq!(wal.cut(), None);
+}
+
+/// f35: a tail that is torn at any byte is cut, and the log goes on behind it.
+#[test]
+fn a_tail_torn_at_every_byte_is_cut() {
+    let whole = filled(4, WalSettings::default());
+    let name = &wal_files(&whole)[0];
+    let bytes = whole.contents(name).unwrap();
+    // Where each record ends.
+    let mut ends = vec![60];
+    (1..=4).for_each(|i| ends.push(ends.last().unwrap() + 24 + record(i).1.len()));
+    assert_eq!(*ends.last().unwrap(), bytes.len());
+    for len in 0..bytes.len() {
+        let mut storage = whole.fork();
+        storage.edit(name, |bytes| bytes.truncate(len));
+        let left = ends.iter().filter(|&&end| end <= len).count().saturating_sub(1) as u64;
+        let (mut wal, records) = open(&storage).unwrap();
+        assert_records(&records, 1..=left);
+        assert_eq!(wal.cut().is_some(), !ends.contains(&len) && len > 0, "cut at {len}");
+        wal.append(left + 1, &record(left + 1).1).unwrap();
+        wal.sync().unwrap();
+        storage.crash(&mut chooser(len as u64));
+        assert_records(&open(&storage).unwrap().1, 1..=left + 1);
+    }
+}
+
+/// A flipped bit is never read as another record, and in a closed file always an error that names
+/// the file.
+#[test]
+fn no_flipped_bit_goes_unnoticed() {
+    let whole = filled(12, SMALL);
+    let names = wal_files(&whole);
+    let (closed, last) = (&names[0], names.last().unwrap());
+    for bit in 0..8 * whole.contents(closed).unwrap().len() {
+        let mut storage = whole.fork();
+        storage.edit(closed, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        let error = open(&storage).err().unwrap_or_else(|| panic!("bit {bit} went unnoticed"));
+        assert!(error.to_string().contains(closed.as_str()), "{error}");
+    }
+    let in_last = whole.contents(last).unwrap();
+    let all = open(&whole.fork()).unwrap().1;
+    for bit in 0..8 * in_last.len() {
+        let mut storage = whole.fork();
+        storage.edit(last, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        // Only the very last record may be taken for a torn one.
+        if let Ok((_, records)) = open(&storage) {
+            assert_eq!(records, all[..all.len() - 1], "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn damage_in_the_middle_of_the_last_file_is_no_tail() {
+    let mut storage = filled(4, WalSettings::default());
+    let name = wal_files(&storage)[0].clone();
+    storage.edit(&name, |bytes| bytes[60 + 4] ^= 1);
+    match open(&storage).err() {
+        Some(LedgerError::Damage { file, offset, .. }) => assert_eq!((file, offset), (name, 60)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_payload_that_looks_like_a_record_does_not_make_a_tail_damage() {
+    let donor = filled(1, WalSettings::default());
+    let name = &wal_files(&donor)[0];
+    let inner = donor.contents(name).unwrap()[60..].to_vec();
+    let storage = MemStorage::new();
+    let (mut wal, _) = open(&storage).unwrap();
+    wal.append(5, &[inner.clone(), inner].concat()).unwrap();
+    wal.sync().unwrap();
+    let whole = storage.contents(name).unwrap().len();
+    for len in 60..whole {
+        let mut torn = storage.fork();
+        torn.edit(name, |bytes| bytes.truncate(len));
+        assert!(open(&torn).unwrap().1.is_empty(), "torn at {len}");
+    }
+}
+
+#[test]
+fn foreign_missing_and_newer_files_are_named() {
+    let storage = filled(40, SMALL);
+    let other = Wal::open(Box::new(storage.fork()), ChainId([1; 32]), SMALL).err();
+    assert!(matches!(other, Some(LedgerError::Foreign { .. })), "{other:?}");
+    let mut gap = storage.fork();
+    gap.remove("wal-0000000003").unwrap();
+    let error = open(&gap).err().unwrap().to_string();
+    assert!(error.contains("wal-0000000003") && error.contains("missing"), "{error}");
+    let mut newer = storage.fork();
+    newer.edit("wal-0000000001", |bytes| {
+        bytes[8] = 2;
+        let crc = crc32fast::hash(&bytes[..56]);
+        bytes[56..60].copy_from_slice(&crc.to_le_bytes());
+    });
+    let error = open(&newer).err();
+    assert!(matches!(error, Some(LedgerError::Version { found: 2, .. })), "{error:?}");
+}
+
+#[test]
+fn pruning_removes_what_is_stable_and_nothing_else() {
+    let storage = filled(40, SMALL);
+    let (mut wal, _) = open(&storage).unwrap();
+    assert_eq!(wal.prune(0).unwrap(), 0);
+    assert!(wal.prune(20).unwrap() > 0);
+    let (_, records) = open(&storage).unwrap();
+    assert!((21..=40).all(|i| records.iter().any(|r| r.tag == i)));
+    assert!(records[0].tag > 10, "at most one file of stable records is left");
+}
+
+#[test]
+fn a_record_of_tag_zero_keeps_no_file() {
+    let storage = MemStorage::new();
+    let (mut wal, _) = open(&storage).unwrap();
+    wal.append(0, &[1; 300]).unwrap();
+    wal.flush().unwrap();
+    wal.append(0, b"later").unwrap();
+    assert_eq!(wal.prune(0).unwrap(), 1);
+    // What supersedes it was made durable before it went.
+    let mut storage = storage;
+    storage.crash(&mut chooser(3));
+    let (_, records) = open(&storage).unwrap();
+    assert_eq!(records, [WalRecord { tag: 0, bytes: b"later"[..].into() }]);
+}
+
+#[test]
+fn one_write_a_flush() {
+    let mut storage = MemStorage::new();
+    let (mut wal, _) = open(&storage).unwrap();
+    (1..=3).for_each(|i| wal.append(i, b"x").unwrap());
+    storage.fail_in(1);
+    wal.flush().unwrap();
+    assert!(wal.sync().is_err(), "the sync is the second change");
+}
+
+/// A failed fsync may have lost what it should have written, so nothing is accepted after it; and
+/// a restart of the process writes again what can still be read.
+#[test]
+fn a_failed_fsync_poisons_and_a_restart_writes_again() {
+    let mut storage = filled(3, WalSettings::default());
+    let (mut wal, _) = open(&storage).unwrap();
+    wal.append(4, &record(4).1).unwrap();
+    storage.fail_in(1);
+    assert!(matches!(wal.sync(), Err(LedgerError::Io(_))));
+    assert!(matches!(wal.append(5, b"x"), Err(LedgerError::Poisoned(_))));
+    assert!(matches!(wal.flush(), Err(LedgerError::Poisoned(_))));
+    assert!(matches!(wal.sync(), Err(LedgerError::Poisoned(_))));
+    assert!(matches!(wal.prune(9), Err(LedgerError::Poisoned(_))));
+    drop(wal);
+    // The power fails: what was synced before is there.
+    let mut dead = storage.fork();
+    dead.crash(&mut chooser(1));
+    assert!(open(&dead).unwrap().1.len() >= 3);
+    // The process is restarted: it reads the fourth record from the page cache, and may rely on
+    // it from then on.
+    storage.kill();
+    assert_records(&open(&storage).unwrap().1, 1..=4);
+    storage.crash(&mut chooser(2));
+    assert_records(&open(&storage).unwrap().1, 1..=4);
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_loses_nothing_synced() {
+    for room in 0..120 {
+        let mut storage = filled(3, WalSettings::default());
+        let (mut wal, _) = open(&storage).unwrap();
+        storage.full_after(room);
+        wal.append(4, &[0; 97]).unwrap();
+        let error = wal.sync().expect_err("121 bytes do not fit");
+        assert!(error.to_string().contains("disk is full"), "{error}");
+        assert!(matches!(wal.append(5, b"x"), Err(LedgerError::Poisoned(_))));
+        storage.kill();
+        assert_records(&open(&storage).unwrap().1, 1..=3);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append,
+    Flush,
+    Sync,
+    Prune,
+    Fail(u8),
+    Crash(u64),
+    Kill,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => Just(Step::Append),
+        3 => Just(Step::Flush),
+        2 => Just(Step::Sync),
+        1 => Just(Step::Prune),
+        1 => (0..6u8).prop_map(Step::Fail),
+        1 => any::<u64>().prop_map(Step::Crash),
+        1 => Just(Step::Kill),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    /// Against a list: whatever happens, what comes back is a run of what was appended, from a
+    /// place that pruning allowed to no less than what was synced (after a crash) or flushed
+    /// (after a restart of the process).
+    #[test]
+    fn nothing_synced_is_ever_lost(steps in proptest::collection::vec(step(), 1..80)) {
+        let mut storage = MemStorage::new();
+        let (mut wal, _) = open(&storage).unwrap();
+        let mut appended: u64 = 0;
+        let (mut flushed, mut synced, mut stable) = (0, 0, 0);
+        for step in steps {
+            let outcome = match step {
+                Step::Append => {
+                    appended += 1;
+                    let (tag, bytes) = record(appended);
+                    wal.append(tag, &bytes)
+                }
+                Step::Flush => wal.flush().map(|()| flushed = appended),
+                Step::Sync => wal.sync().map(|()| (flushed, synced) = (appended, appended)),
+                Step::Prune => {
+                    stable = appended / 2;
+                    wal.prune(stable).map(|_| ())
+                }
+                Step::Fail(k) => {
+                    storage.fail_in(k.into());
+                    Ok(())
+                }
+                Step::Crash(_) | Step::Kill => Ok(()),
+            };
+            let least = match (&step, &outcome) {
+                (Step::Crash(seed), _) => {
+                    storage.crash(&mut chooser(*seed));
+                    synced
+                }
+                (Step::Kill, _) | (_, Err(_)) => {
+                    storage.kill();
+                    flushed
+                }
+                _ => continue,
+            };
+            let (again, records) = open(&storage).unwrap();
+            wal = again;
+            if let (Some(first), Some(last)) = (records.first(), records.last()) {
+                prop_assert!(first.tag <= stable + 1, "{} was pruned above {stable}", first.tag);
+                prop_assert!(last.tag >= least && last.tag <= appended);
+                assert_records(&records, first.tag..=last.tag);
+                appended = last.tag;
+            } else {
+                prop_assert!(least <= stable);
+                // Numbers go on where they were.
+                appended = least.min(appended);
+            }
+            (flushed, synced) = (appended, appended);
+        }
+    }
+}
