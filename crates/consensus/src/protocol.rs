@@ -259,6 +259,10 @@ pub struct Status {
     pub stable: SeqNum,
     /// Packages that wait to be ordered.
     pub pending: usize,
+    /// Sequence numbers that anything is held for, those above the high watermark included.
+    pub slots: usize,
+    /// Votes that are held.
+    pub votes: usize,
     /// How many views were entered after the first.
     pub view_changes: u64,
     /// When the next number cannot move: what it waits for, and who has not sent it.

@@ -59,11 +59,12 @@ impl<T: VoteTable> Pbft<T> {
         signature: SignatureBytes,
     ) {
         let seq = checkpoint.seq;
+        let stable = self.stable.as_ref().map(|s| &s.checkpoint).filter(|s| s.seq == seq);
+        if self.own_checkpoints.get(&seq).or(stable).is_some_and(|own| *own != checkpoint) {
+            self.evidence(Evidence::Divergence { replica: from, seq });
+        }
         if seq <= self.low {
             return;
-        }
-        if self.own_checkpoints.get(&seq).is_some_and(|own| *own != checkpoint) {
-            self.evidence(Evidence::Divergence { replica: from, seq });
         }
         // Numbers beyond the window are kept too: that is how one that lags learns of it. Each
         // sender pays with its own entries.

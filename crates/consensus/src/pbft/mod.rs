@@ -242,18 +242,6 @@ impl<T: VoteTable> Pbft<T> {
         Ok(pbft)
     }
 
-    /// The view we are in, or wait for.
-    #[must_use]
-    pub fn view(&self) -> View {
-        self.view
-    }
-
-    /// Votes and slots held: bounded by window and replicas, whatever is sent.
-    #[must_use]
-    pub fn held(&self) -> (usize, usize) {
-        (self.slots.len() + self.parked.len(), self.votes.len())
-    }
-
     fn primary(&self) -> ReplicaId {
         self.membership.primary(self.view)
     }
@@ -483,6 +471,8 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             delivered: self.delivered,
             stable: self.low,
             pending: self.pool.len(),
+            slots: self.slots.len() + self.parked.len(),
+            votes: self.votes.len(),
             view_changes: self.entered_views,
             waiting: self.waiting_for(),
             dropped: self.dropped.clone(),

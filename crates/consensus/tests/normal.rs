@@ -1,0 +1,351 @@
+//! The normal case, watermarks and checkpoints. Rule names are those of `docs/protocol/pbft.md`.
+
+mod common;
+
+use common::*;
+use std::time::Duration;
+use tercio_consensus::pbft::PbftMessage;
+use tercio_consensus::*;
+use tercio_types::*;
+
+const MOMENT: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_secs(5);
+
+/// N1 to N5, for every size that the issue of scale names, and for sizes that are not 3f+1.
+#[test]
+fn n1_n5_every_size_orders_alike() {
+    for n in [1, 4, 5, 6, 7, 10] {
+        let mut net = Net::with(n, |_| {});
+        for k in 1..=50 {
+            let package = net.package(k % 3, 1 + k / 3, 1, None);
+            net.request(0, &package);
+        }
+        net.pass(LONG);
+        let log = net.agree();
+        assert!((0..n).all(|i| net.log(i).len() == log.len()), "n = {n}: everybody has all");
+        assert_eq!(net.operations(0).len(), 50, "n = {n}");
+        assert_eq!(net.status(0).view_changes, 0);
+    }
+}
+
+/// N1: a lone request does not wait, and under load batches grow.
+#[test]
+fn n1_batches_adapt_to_the_load() {
+    let mut net = Net::with(4, |_| {});
+    let lone = net.package(0, 1, 1, None);
+    net.request(0, &lone);
+    net.settle();
+    assert_eq!(net.log(3).len(), 1, "no time had to pass");
+    for k in 2..=101 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+    }
+    net.pass(MOMENT);
+    assert_eq!(net.operations(3).len(), 101);
+    assert!(net.log(3).len() <= 4, "one at once, the others together: {:?}", net.log(3).len());
+    let most = Settings::default().batch_ops;
+    let big = net.package(1, 1, 1000, None);
+    let rest = net.package(1, 1001, 24, None);
+    let next = net.package(2, 1, 1, None);
+    let before = net.log(3).len();
+    for package in [&big, &rest, &next] {
+        net.request(0, package);
+    }
+    net.pass(MOMENT);
+    let batches = &net.peer(3).disk.delivered[before..];
+    assert!(batches.iter().all(|(_, b)| b.as_ref().unwrap().batch.ops() <= most));
+}
+
+/// N2: one digest for each number of a view; the second is refused and kept as evidence (f01).
+#[test]
+fn n2_a_second_proposal_is_refused() {
+    let mut net = Net::with(4, |_| {});
+    net.filter = Box::new(|from, _, _| from != 0);
+    let (a, b) = (net.package(0, 1, 1, None), net.package(1, 1, 1, None));
+    for package in [a, b] {
+        let batch = tercio_wire::EncodedBatch::new(
+            Batch { packages: vec![package], ..Batch::default() },
+            SUITE,
+        );
+        let (view, seq) = (View(0), SeqNum(1));
+        net.inject(0, 1, &PbftMessage::PrePrepare { view, seq, batch: batch.into() });
+    }
+    net.settle();
+    let peer = net.peer(1);
+    assert!(matches!(peer.evidence[..], [Evidence::Equivocation { .. }]), "{:?}", peer.evidence);
+    let prepares = peer.sent.iter().filter(|m| matches!(m, PbftMessage::Prepare { .. })).count();
+    assert_eq!(prepares, 1);
+}
+
+/// N3, N4: one vote less than a quorum moves nothing.
+#[test]
+fn n3_n4_nothing_happens_below_a_quorum() {
+    let mut net = Net::with(4, |s| s.view_timeout = Duration::from_secs(1000));
+    net.stop(2);
+    net.stop(3);
+    let package = net.package(0, 1, 1, None);
+    net.request(0, &package);
+    net.pass(LONG);
+    assert!(net.log(0).is_empty() && net.log(1).is_empty());
+    assert!(!net.peer(1).sent.iter().any(|m| matches!(m, PbftMessage::Commit { .. })));
+    let (phase, missing) = net.status(0).waiting.unwrap();
+    assert_eq!(phase, Phase::Prepare);
+    assert_eq!(missing.iter().collect::<Vec<_>>(), [ReplicaId(2), ReplicaId(3)]);
+    net.start(2, Disk::default());
+    net.pass(LONG);
+    net.agree();
+    assert_eq!(net.operations(2).len(), 1, "a third one completes it");
+}
+
+/// P1: nothing that a record promises is sent before the record is durable.
+#[test]
+fn p1_promises_wait_for_the_log() {
+    let mut net = Net::with(4, |_| {});
+    net.peer(1).acknowledge = false;
+    let package = net.package(0, 1, 1, None);
+    net.request(0, &package);
+    net.settle();
+    assert!(net.peer(1).sent.is_empty(), "{:?}", net.peer(1).sent);
+    let id = net.peer(1).pending_acks.pop_front().unwrap();
+    net.handle(1, Event::Persisted(id));
+    assert!(matches!(net.peer(1).sent[..], [PbftMessage::Prepare { .. }]));
+}
+
+/// N6: votes that come before their proposal count when it comes (f33).
+#[test]
+fn n6_early_votes_count() {
+    let mut net = Net::with(4, |_| {});
+    let package = net.package(0, 1, 1, None);
+    net.request(0, &package);
+    // All that is not for replica 3 goes on; what is for it waits, and comes last first.
+    let mut late = Vec::new();
+    while let Some((from, to, bytes)) = net.queue.pop_front() {
+        if to == 3 {
+            late.push((from, bytes));
+        } else {
+            let verified = net.verify(to, &bytes);
+            net.handle(to, Event::Message(verified));
+        }
+    }
+    assert!(late.len() >= 5, "a proposal, two PREPAREs, three COMMITs less its own");
+    for (_, bytes) in late.into_iter().rev() {
+        let verified = net.verify(3, &bytes);
+        net.handle(3, Event::Message(verified));
+    }
+    assert_eq!(net.log(3).len(), 1, "without any retransmission");
+}
+
+/// N7: what a card has counted is worth what single votes are.
+#[test]
+fn n7_counted_quorums_stand_for_votes() {
+    let mut net = Net::with(4, |_| {});
+    net.filter =
+        Box::new(|_, _, m| !matches!(m, PbftMessage::Prepare { .. } | PbftMessage::Commit { .. }));
+    let package = net.package(0, 1, 1, None);
+    net.request(0, &package);
+    net.settle();
+    assert!(net.log(3).is_empty());
+    let digest = match &net.peer(0).sent[0] {
+        PbftMessage::PrePrepare { batch, .. } => batch.digest,
+        other => panic!("{other:?}"),
+    };
+    let voters: ReplicaSet = [ReplicaId(1), ReplicaId(2)].into_iter().collect();
+    for phase in [Phase::Prepare, Phase::Commit] {
+        let vote = Vote { phase, view: View(0), seq: SeqNum(1), digest };
+        net.handle(3, Event::Counted { vote, voters });
+    }
+    assert_eq!(net.log(3).len(), 1);
+}
+
+/// C1, C2, W1: checkpoints become stable and let go of everything below.
+#[test]
+fn c1_c2_w1_stable_checkpoints_bound_memory() {
+    let mut net = Net::with(4, |s| s.pipeline = 4);
+    for k in 1..=200 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(Duration::from_millis(3));
+        for i in 0..4 {
+            let status = net.status(i);
+            assert!(status.slots <= 64 && status.votes <= 64 * 8, "{status:?}");
+        }
+    }
+    net.pass(LONG);
+    for i in 0..4 {
+        let status = net.status(i);
+        assert_eq!(status.stable, status.delivered, "C3: an idle network covers its last batches");
+        assert_eq!(status.slots, 0);
+        assert!(net.peer(i).disk.stable.is_some());
+    }
+    assert_eq!(net.operations(2).len(), 200);
+}
+
+/// W2: between the watermarks or one window above; the rest is refused and counted (f30).
+#[test]
+fn w2_numbers_beyond_the_watermarks_cost_nothing() {
+    let mut net = Net::with(4, |_| {});
+    let package = net.package(0, 1, 1, None);
+    let batch = tercio_wire::EncodedBatch::new(
+        Batch { packages: vec![package], ..Batch::default() },
+        SUITE,
+    );
+    let batch = std::sync::Arc::new(batch);
+    net.filter = Box::new(|from, _, _| from != 0);
+    for seq in (1..10_000).chain([u64::MAX - 1, u64::MAX]) {
+        let (view, seq, digest) = (View(0), SeqNum(seq), batch.digest);
+        net.inject(0, 1, &PbftMessage::PrePrepare { view, seq, batch: batch.clone() });
+        net.inject(0, 1, &PbftMessage::Commit { view, seq, digest });
+        net.inject(0, 1, &PbftMessage::Prepare { view, seq, digest });
+    }
+    net.settle();
+    let status = net.status(1);
+    assert!(status.slots <= 64, "{} slots", status.slots);
+    assert!(status.votes <= 64 * 2 * 4, "{} votes", status.votes);
+    assert!(status.dropped["above_watermark"] > 20_000);
+}
+
+/// W1: without checkpoints ordering stops at the high watermark, and goes on when they come.
+#[test]
+fn w1_ordering_stops_at_the_high_watermark() {
+    let mut net = Net::with(4, |s| s.view_timeout = Duration::from_secs(1000));
+    (0..4).for_each(|i| net.peer(i).execute = false);
+    for k in 1..=60 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(Duration::from_millis(5));
+    }
+    assert_eq!(net.status(0).delivered, SeqNum(32));
+    for i in 0..4 {
+        net.peer(i).execute = true;
+        let all = net.peer(i).disk.delivered.clone();
+        for (k, (seq, batch)) in all.iter().enumerate() {
+            net.peer(i).disk.delivered = all[..=k].to_vec();
+            let checkpoint = seq.0 % 8 == 0;
+            let delivery = Delivery { seq: *seq, batch: batch.clone(), checkpoint };
+            let event = net.executed(i, &delivery);
+            net.peer(i).disk.delivered = all.clone();
+            net.handle(i, event);
+        }
+    }
+    net.pass(LONG);
+    assert_eq!(net.operations(1).len(), 60);
+}
+
+/// C2: a replica whose state differs from a certified one hears of it.
+#[test]
+fn c2_a_diverged_replica_is_told() {
+    let mut net = Net::with(4, |_| {});
+    // Replica 3 leaves out what it was given first.
+    let package = net.package(0, 1, 1, None);
+    net.request(0, &package);
+    net.pass(MOMENT);
+    net.peer(3).disk.delivered.clear();
+    for k in 2..=20 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(MOMENT);
+    }
+    net.pass(LONG);
+    let told = |e: &Evidence| matches!(e, Evidence::OwnStateDiffers { .. });
+    assert!(net.peer(3).evidence.iter().any(told));
+    assert!(!net.peer(0).evidence.iter().any(told));
+    assert!(
+        net.peer(0)
+            .evidence
+            .iter()
+            .any(|e| matches!(e, Evidence::Divergence { replica: ReplicaId(3), .. }))
+    );
+}
+
+/// C4: with attestations on, a quorum signs every block.
+#[test]
+fn c4_blocks_are_attested() {
+    let mut net = Net::with(4, |s| s.attest = true);
+    for k in 1..=20 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(Duration::from_millis(5));
+    }
+    net.pass(LONG);
+    let blocks = net.log(0).iter().flatten().count() - 1;
+    for i in 0..4 {
+        let heights: Vec<u64> = net.peer(i).attested.iter().map(|h| h.0).collect();
+        assert_eq!(heights, (1..=blocks as u64).collect::<Vec<_>>(), "the last batch is no block");
+    }
+}
+
+/// H1: the application chooses what to propose, and a backup's application may veto.
+#[test]
+fn h1_proposal_hooks_choose_and_veto() {
+    let mut net = Net::with(4, |s| s.proposal_hooks = true);
+    let first = net.package(0, 1, 1, None);
+    net.request(0, &first);
+    for k in 1..=3 {
+        let package = net.package(1, k, 1, None);
+        net.request(0, &package);
+    }
+    net.pass(MOMENT);
+    assert_eq!(
+        net.operations(2)[1..],
+        ["op 1 3", "op 1 2", "op 1 1"],
+        "the builder turns them round"
+    );
+    net.peer(1).veto = true;
+    let second = net.package(2, 1, 1, None);
+    net.request(0, &second);
+    net.pass(MOMENT);
+    assert_eq!(net.operations(2).len(), 5, "one veto is outvoted");
+    net.peer(2).veto = true;
+    let third = net.package(2, 2, 1, None);
+    net.request(0, &third);
+    net.pass(MOMENT);
+    assert_eq!(net.operations(3).len(), 5, "f+1 vetoes hold a batch up");
+    assert_eq!(net.status(1).dropped["vetoed"], 2);
+}
+
+/// H2: with a window of one and execution first, batches come one by one, each on an executed one.
+#[test]
+fn h2_execute_before_propose() {
+    let mut net = Net::with(4, |s| (s.pipeline, s.execute_before_propose) = (1, true));
+    net.peer(0).execute = false;
+    for k in 1..=3 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(MOMENT);
+    }
+    assert_eq!(net.log(0).len(), 1);
+    let (seq, batch) = net.peer(0).disk.delivered[0].clone();
+    let event = net.executed(0, &Delivery { seq, batch, checkpoint: false });
+    net.handle(0, event);
+    net.pass(MOMENT);
+    assert_eq!(net.log(0).len(), 2);
+}
+
+/// A1: a package that was delivered is answered again, not ordered again; one that does not fit is
+/// declined.
+#[test]
+fn a1_duplicates_are_answered_and_floods_declined() {
+    let mut net = Net::with(4, |s| {
+        s.pool = PoolLimits { client_ops: 10, total_ops: 15, total_bytes: 1 << 20 };
+        s.view_timeout = Duration::from_secs(1000);
+    });
+    let package = net.package(0, 1, 2, None);
+    net.request(0, &package);
+    net.pass(MOMENT);
+    net.request(0, &package);
+    net.request(2, &package);
+    net.pass(MOMENT);
+    assert_eq!(net.log(0).len(), 1);
+    assert_eq!((net.peer(0).repeated.len(), net.peer(2).repeated.len()), (1, 1));
+    net.stop(2);
+    net.stop(3);
+    for k in 2..=20 {
+        for client in 0..2 {
+            let package = net.package(client, 2 * k, 1, None);
+            net.request(0, &package);
+        }
+    }
+    let busy = net.peer(0).declined.iter().filter(|d| d.2 == tercio_wire::reject::Reason::Busy);
+    assert_eq!(busy.count(), 38 - 15);
+    assert_eq!(net.status(0).pending, 15);
+}

@@ -1,0 +1,383 @@
+//! View changes, retransmission and restarts. Rule names are those of `docs/protocol/pbft.md`.
+
+mod common;
+
+use common::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_consensus::pbft::{PbftMessage, SignedNewView, SignedViewChange, ViewChange};
+use tercio_consensus::*;
+use tercio_types::*;
+
+const MOMENT: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_secs(20);
+
+fn to_all(net: &mut Net, package: &Package) {
+    for i in 0..net.peers.len() {
+        if net.peers[i].is_some() {
+            net.request(i, package);
+        }
+    }
+}
+
+/// V1 to V4, T1: a silent primary is replaced, and the requests of its time are executed.
+#[test]
+fn a_crashed_primary_is_replaced() {
+    for n in [4, 7, 10] {
+        let mut net = Net::with(n, |_| {});
+        let package = net.package(0, 1, 1, None);
+        to_all(&mut net, &package);
+        net.pass(MOMENT);
+        net.stop(0);
+        let package = net.package(0, 2, 1, None);
+        to_all(&mut net, &package);
+        net.pass(LONG);
+        net.agree();
+        assert!((1..n).all(|i| net.operations(i).len() == 2), "n = {n}");
+        assert!((1..n).all(|i| net.status(i).view == View(1) && net.status(i).view_changes == 1));
+    }
+}
+
+/// T3: primaries that fail in a row are each given twice the time, and skipped.
+#[test]
+fn f_crashed_primaries_in_a_row_are_skipped_with_back_off() {
+    let mut net = Net::with(10, |_| {});
+    (0..3).for_each(|i| drop(net.stop(i)));
+    let start = net.now;
+    let package = net.package(0, 1, 1, None);
+    to_all(&mut net, &package);
+    while net.operations(3).is_empty() && net.now.since(start) < LONG {
+        net.pass(MOMENT);
+    }
+    // The request's time, then once and twice that for the two new primaries that fail.
+    let waited = net.now.since(start).as_millis();
+    assert!((2000..2300).contains(&waited), "0.5 + 0.5 + 1.0 s, not {waited} ms");
+    net.pass(LONG);
+    assert!((3..10).all(|i| net.operations(i).len() == 1 && net.status(i).view == View(3)));
+}
+
+/// V2: one impatient replica moves nobody (f10), and still learns what is committed.
+#[test]
+fn one_impatient_replica_moves_nobody() {
+    let mut net = Net::with(4, |s| s.view_timeout = Duration::from_secs(1));
+    // Replica 3 alone waits for a request that nobody else hears of.
+    let secret = net.package(1, 1, 1, Some(&[3]));
+    assert!(net.request(3, &secret));
+    // Its forwards carry tags that are good for nobody else.
+    net.queue.clear();
+    let now = net.now;
+    for _ in 0..200 {
+        net.now = net.now + Duration::from_millis(10);
+        let at = net.now;
+        net.peer(3).pbft.handle(Event::Timeout, at);
+        while net.peer(3).pbft.poll_effect().is_some() {}
+    }
+    assert!(net.now > now && net.status(3).changing);
+    for k in 1..=40 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(MOMENT);
+    }
+    net.pass(LONG);
+    assert!((0..3).all(|i| net.status(i).view == View(0)));
+    assert_eq!(net.operations(0).len(), 40);
+    net.agree();
+    assert_eq!(net.operations(3).len(), 40, "COMMITs of a view it has left still count");
+}
+
+/// V3: what committed anywhere is proposed again at its number (f06).
+#[test]
+fn a_batch_committed_at_one_replica_survives_the_view_change() {
+    let mut net = Net::with(4, |_| {});
+    // COMMITs reach replica 1 alone.
+    net.filter = Box::new(|_, to, m| to == 1 || !matches!(m, PbftMessage::Commit { .. }));
+    let package = net.package(0, 1, 1, None);
+    to_all(&mut net, &package);
+    net.settle();
+    assert_eq!((net.log(1).len(), net.log(2).len()), (1, 0));
+    net.stop(0);
+    net.filter = Box::new(|_, _, _| true);
+    net.pass(LONG);
+    assert_eq!(net.log(1)[0], net.log(2)[0]);
+    net.agree();
+    assert!((1..4).all(|i| net.operations(i).len() == 1));
+}
+
+/// V3: numbers that nothing prepared at are filled by null requests, which make no block (f14).
+#[test]
+fn gaps_are_filled_by_null_requests() {
+    let mut net = Net::with(4, |_| {});
+    // The proposal for number 2 reaches nobody; number 3 prepares, and nothing commits.
+    net.filter = Box::new(|_, _, m| match m {
+        PbftMessage::PrePrepare { seq, .. } => *seq != SeqNum(2),
+        PbftMessage::Commit { seq, .. } => *seq < SeqNum(2),
+        _ => true,
+    });
+    for k in 1..=3 {
+        let package = net.package(0, k, 1, None);
+        to_all(&mut net, &package);
+        net.pass(Duration::from_millis(5));
+    }
+    assert_eq!(net.status(1).delivered, SeqNum(1));
+    net.stop(0);
+    net.filter = Box::new(|_, _, _| true);
+    net.pass(LONG);
+    let log = net.agree();
+    assert_eq!(log[1], None, "number 2 is null");
+    let all: BTreeSet<_> = net.operations(1).into_iter().collect();
+    assert_eq!(all.len(), 3, "and its request got another number");
+}
+
+fn view_change(net: &Net, from: usize, view: u64) -> Arc<SignedViewChange> {
+    let content = ViewChange {
+        view: View(view),
+        stable: None,
+        prepared: vec![],
+        preprepared: vec![],
+        blamed: vec![],
+    };
+    let signer = signer(&net.membership, from);
+    Arc::new(SignedViewChange::new(ReplicaId(from as u16), content, &signer, SUITE))
+}
+
+fn new_view(net: &Net, from: usize, view: u64, vcs: Vec<Arc<SignedViewChange>>) -> PbftMessage {
+    let signer = signer(&net.membership, from);
+    let sender = ReplicaId(from as u16);
+    PbftMessage::NewView(Arc::new(SignedNewView::new(sender, View(view), vcs, &signer, SUITE)))
+}
+
+/// V4: a NEW-VIEW is worth a quorum of distinct VIEW-CHANGEs for its view, or nothing (f08).
+#[test]
+fn new_views_without_a_quorum_are_refused() {
+    let mut net = Net::with(4, |_| {});
+    let (a, b, c) = (view_change(&net, 1, 1), view_change(&net, 2, 1), view_change(&net, 3, 1));
+    let other = view_change(&net, 3, 5);
+    let cases = [
+        new_view(&net, 1, 1, vec![a.clone(), b.clone()]),
+        new_view(&net, 1, 1, vec![a.clone(), b.clone(), b.clone()]),
+        new_view(&net, 1, 1, vec![a.clone(), b.clone(), other]),
+        new_view(&net, 2, 1, vec![a.clone(), b.clone(), c.clone()]),
+    ];
+    for case in &cases {
+        net.inject(1, 2, case);
+        net.settle();
+        assert_eq!(net.status(2).view, View(0), "{case:?}");
+    }
+    assert_eq!(net.peer(2).evidence.len(), cases.len());
+    let good = new_view(&net, 1, 1, vec![a, b, c]);
+    // Whoever carries it: the signature inside is the new primary's.
+    net.inject(3, 2, &good);
+    net.settle();
+    assert_eq!((net.status(2).view, net.status(2).changing), (View(1), false));
+}
+
+/// V5: the view never goes back (f09), and one replica's absurd view moves nobody (f10).
+#[test]
+fn old_and_absurd_view_changes_move_nothing() {
+    let mut net = Net::with(4, |_| {});
+    let absurd = PbftMessage::ViewChange(view_change(&net, 3, u64::MAX / 2));
+    net.inject(3, 1, &absurd);
+    net.settle();
+    assert_eq!((net.status(1).view, net.status(1).changing), (View(0), false));
+    let vcs = vec![view_change(&net, 1, 1), view_change(&net, 2, 1), view_change(&net, 3, 1)];
+    let begin = new_view(&net, 1, 1, vcs.clone());
+    net.inject(1, 2, &begin);
+    net.settle();
+    assert_eq!(net.status(2).view, View(1));
+    for vc in vcs {
+        let from = vc.sender.index();
+        if from != 2 {
+            net.inject(from, 2, &PbftMessage::ViewChange(vc));
+        }
+    }
+    net.inject(1, 2, &begin);
+    net.settle();
+    assert_eq!((net.status(2).view, net.status(2).changing), (View(1), false));
+    assert_eq!(net.status(2).view_changes, 1);
+}
+
+/// P2: a restarted replica says again what it said, and votes for nothing else (f03, f05).
+#[test]
+fn a_restarted_replica_repeats_its_promises() {
+    let mut net = Net::with(4, |_| {});
+    net.filter = Box::new(|_, _, m| !matches!(m, PbftMessage::Commit { .. }));
+    let package = net.package(0, 1, 1, None);
+    to_all(&mut net, &package);
+    net.settle();
+    let votes = |net: &mut Net| -> BTreeSet<String> {
+        let sent = net.peer(1).sent.iter();
+        sent.filter(|m| matches!(m, PbftMessage::Prepare { .. } | PbftMessage::Commit { .. }))
+            .map(|m| format!("{m:?}"))
+            .collect()
+    };
+    let before = votes(&mut net);
+    assert_eq!(before.len(), 2);
+    let disk = net.stop(1);
+    net.start(1, disk);
+    assert_eq!(votes(&mut net), before);
+    // The primary changes its mind; the restarted replica does not.
+    let other = net.package(1, 1, 1, None);
+    let batch = Batch { packages: vec![other], ..Batch::default() };
+    let batch = Arc::new(tercio_wire::EncodedBatch::new(batch, SUITE));
+    net.inject(0, 1, &PbftMessage::PrePrepare { view: View(0), seq: SeqNum(1), batch });
+    net.settle();
+    assert_eq!(votes(&mut net), before);
+    assert!(matches!(net.peer(1).evidence[..], [Evidence::Equivocation { .. }]));
+}
+
+/// P2: all replicas stop and start again in the middle of everything, and nothing is lost.
+#[test]
+fn everybody_restarts_in_any_state() {
+    let mut net = Net::with(4, |_| {});
+    let mut k = 0;
+    for round in 0..30u64 {
+        for client in 0..3 {
+            k += 1;
+            let package = net.package(client, round + 1, 1, None);
+            to_all(&mut net, &package);
+        }
+        // Let a different number of messages through each time, then stop all.
+        for _ in 0..(round * 7 % 41) {
+            if let Some((_, to, bytes)) = net.queue.pop_front() {
+                let verified = net.verify(to, &bytes);
+                net.handle(to, Event::Message(verified));
+            }
+        }
+        net.queue.clear();
+        for i in 0..4 {
+            let disk = net.stop(i);
+            net.start(i, disk);
+        }
+        if round % 3 == 0 {
+            net.pass(Duration::from_millis(700));
+        }
+    }
+    for round in 0..30u64 {
+        for client in 0..3 {
+            let package = net.package(client, round + 1, 1, None);
+            to_all(&mut net, &package);
+        }
+    }
+    net.pass(Duration::from_secs(60));
+    net.agree();
+    let all: BTreeSet<_> = net.operations(0).into_iter().collect();
+    assert_eq!(all.len(), k, "every request of every round");
+}
+
+/// S1, S2: half of all messages lost, and everything arrives in the end.
+#[test]
+fn loss_is_normal() {
+    for n in [4, 7] {
+        let mut net = Net::with(n, |_| {});
+        let mut x = 7u64;
+        net.filter = Box::new(move |_, _, _| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            x >> 63 == 0
+        });
+        for k in 1..=40 {
+            let package = net.package(0, k, 1, None);
+            to_all(&mut net, &package);
+            net.pass(MOMENT);
+        }
+        net.pass(Duration::from_secs(60));
+        net.agree();
+        net.filter = Box::new(|_, _, _| true);
+        net.pass(Duration::from_secs(2));
+        let longest = net.agree().len();
+        assert!((0..n).all(|i| net.log(i).len() == longest), "n = {n}: everybody has all");
+        let all: BTreeSet<_> = net.operations(0).into_iter().collect();
+        assert_eq!(all.len(), 40, "n = {n}");
+    }
+}
+
+/// S3: one that missed a stable checkpoint is told to fetch blocks, and goes on from there.
+#[test]
+fn a_laggard_is_told_to_catch_up() {
+    let mut net = Net::with(4, |_| {});
+    net.serve_blocks = false;
+    let disk = net.stop(3);
+    for k in 1..=100 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(Duration::from_millis(4));
+    }
+    net.pass(LONG);
+    net.start(3, disk);
+    net.pass(Duration::from_secs(2));
+    let certificate = net.peer(3).catch_up.last().unwrap().clone();
+    assert!(certificate.signatures.len() >= 3);
+    let upto = certificate.checkpoint.seq;
+    assert_eq!(upto, net.status(0).stable);
+    net.catch_up(3, certificate);
+    net.drain(3);
+    for k in 101..=110 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(MOMENT);
+    }
+    net.pass(LONG);
+    assert_eq!(net.log(3).len(), net.agree().len());
+}
+
+/// A2, A3: a client whose MACs are good for some replicas only costs one view change, then it must
+/// sign; the others are served throughout (f16).
+#[test]
+fn a_client_with_half_good_macs_costs_one_view_change() {
+    let mut net = Net::with(4, |_| {});
+    let trap = net.package(1, 1, 1, Some(&[0, 1]));
+    assert!(net.request(0, &trap) && net.request(1, &trap) && !net.request(2, &trap));
+    let honest = net.package(0, 1, 1, None);
+    to_all(&mut net, &honest);
+    net.pass(LONG);
+    assert!((0..4).all(|i| net.operations(i) == ["op 0 1"]), "{:?}", net.operations(3));
+    assert!((0..4).all(|i| net.status(i).view_changes == 1));
+    for k in 2..10 {
+        let trap = net.package(1, k, 1, Some(&[0, 1]));
+        net.request(0, &trap);
+        net.request(1, &trap);
+        let honest = net.package(0, k, 1, None);
+        to_all(&mut net, &honest);
+        net.pass(LONG);
+    }
+    assert!((0..4).all(|i| net.status(i).view_changes == 1), "one view change and no more");
+    assert!((0..4).all(|i| net.operations(i).len() == 9));
+    let must_sign = |d: &(ClientId, RequestSeq, tercio_wire::reject::Reason)| {
+        d.0 == ClientId(1) && d.2 == tercio_wire::reject::Reason::MustSign
+    };
+    assert!(net.peer(1).declined.iter().any(must_sign));
+    let signed = net.signed(1, 1, 1);
+    to_all(&mut net, &signed);
+    net.pass(MOMENT);
+    assert!((0..4).all(|i| net.operations(i).contains(&"op 1 1".into())));
+}
+
+/// A2: tags that fail for f replicas only are vouched for by the others, without a view change.
+#[test]
+fn f_bad_tags_are_vouched_for() {
+    let mut net = Net::with(4, |_| {});
+    let package = net.package(0, 1, 1, Some(&[0, 1, 2]));
+    net.request(0, &package);
+    net.pass(MOMENT);
+    assert!((0..4).all(|i| net.log(i).len() == 1));
+    net.pass(LONG);
+    assert!((0..4).all(|i| net.status(i).view_changes == 0));
+}
+
+/// T1, T2: a primary that passes over one client is replaced, though it serves the others (f18).
+#[test]
+fn a_censoring_primary_is_replaced() {
+    let mut net = Net::with(4, |_| {});
+    let victim = net.package(1, 1, 1, None);
+    // Only replica 2 hears of it; the primary pretends not to.
+    net.request(2, &victim);
+    for k in 1..200 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        // What is forwarded to the primary while it leads is lost.
+        net.pass_censored(Duration::from_millis(20), ClientId(1));
+    }
+    net.pass(LONG);
+    assert!((0..4).all(|i| net.operations(i).contains(&"op 1 1".into())));
+    assert_eq!(net.status(1).view_changes, 1);
+}
