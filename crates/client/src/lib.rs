@@ -1,1 +1,52 @@
-//! (being built)
+//! The client of a Tercio network: it submits operations, and believes a result when f+1 replicas
+//! agree on it. [`ClientCore`] is the whole protocol without I/O (it runs under a simulator as
+//! well); [`Client`] joins it with a [`tercio_transport::Transport`] for programs that block.
+//!
+//! Architecture invariant: nothing here knows how replicas agree, only what they say to clients.
+//!
+//! # Rules
+//! (Castro and Liskov, OSDI'99, section 4.1, extended to many requests under way.)
+//!
+//! - A package has consecutive numbers of the client's own counter, which never goes back. It is
+//!   authenticated by a MAC vector or a signature, and sent to the primary that replies last named;
+//!   after a time-out, or when the link to the primary drops, to all replicas, again and again with
+//!   growing pauses. Replicas execute a number at most once, so sending again is safe.
+//! - Numbers stay within [`tercio_execution::WINDOW`] of the oldest one that is unanswered.
+//! - A result is believed when f+1 replicas sent replies with its digest (one of them at least is
+//!   correct) and one sent the bytes. A replica's latest word counts, and only one.
+//! - One replica, named in the package, sends the bytes; the others the digest only. When f+1 agree
+//!   and that one stays silent for a short time, or is disconnected, another that agreed is asked
+//!   at once, and the silent one is passed over for a while, longer each time it happens, until it
+//!   sends a result again.
+//! - The primary believed in is the leader of the greatest view that f+1 replicas have reached, so
+//!   that f liars cannot name one.
+//! - 'Busy' is believed of a replica about itself: it is asked again when it says. Only f+1 of them
+//!   put off asking all.
+//! - 'Must sign' makes the client sign for good once f+1 replicas say so; a single one makes it ask
+//!   the others at once.
+//! - Any other refusal ends a package once f+1 replicas give the same one. Its numbers are then used
+//!   up by a package of empty system requests, which every replica answers without effect, since a
+//!   gap would hold up the window for ever.
+//! - After the deadline the caller is told who did not answer. Whether the package will be executed
+//!   is unknown then; the core goes on asking, because the numbers must not stay open.
+//! - A query is asked of all replicas and needs f+1 equal answers. It is a read of some recent state,
+//!   not ordered with requests.
+
+mod blocking;
+mod core;
+mod outcome;
+mod peers;
+mod pending;
+mod query;
+mod replies;
+mod settings;
+mod tally;
+mod time;
+
+pub use crate::core::{ClientCore, Ticket};
+pub use blocking::{CallError, Client, ConnectError, Settings};
+pub use outcome::{Answer, Completion, Failure, SubmitError};
+pub use query::QueryTicket;
+pub use settings::{ClientAuth, CoreSettings};
+pub use tercio_execution::OpResult;
+pub use time::Nanos;

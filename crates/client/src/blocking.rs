@@ -1,0 +1,348 @@
+//! The client for programs that block: the core, a transport, and the clock.
+
+use crate::{
+    Answer, ClientCore, Completion, CoreSettings, Failure, Nanos, OpResult, QueryTicket,
+    SubmitError, Ticket,
+};
+use bytes::Bytes;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tercio_crypto::SecretKey;
+use tercio_transport::{BindError, Limits, Transport, TransportEvent, Waker};
+use tercio_types::{ClientId, Membership, Principal, ReplicaId};
+use thiserror::Error;
+
+/// Who we are, whom we talk to, and how.
+#[derive(Debug)]
+pub struct Settings {
+    /// Our id in the genesis.
+    pub client: ClientId,
+    /// The secret of our identity.
+    pub secret: SecretKey,
+    /// The replicas, with keys and addresses.
+    pub membership: Arc<Membership>,
+    /// How the protocol behaves. `first_query` is replaced by a number from the clock, so that no
+    /// answer to an earlier life fits.
+    pub core: CoreSettings,
+    /// Limits of the links.
+    pub limits: Limits,
+    /// How long [`Client::connect`] waits for a quorum of replicas.
+    pub connect_timeout: Duration,
+}
+
+impl Settings {
+    /// Settings with defaults: signed packages, ten seconds to connect.
+    #[must_use]
+    pub fn new(client: ClientId, secret: SecretKey, membership: Arc<Membership>) -> Self {
+        Self {
+            client,
+            secret,
+            membership,
+            core: CoreSettings::default(),
+            limits: Limits::default(),
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why there is no client.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The links could not be set up at all.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Too few replicas could be reached.
+    #[error("reached {reached} of {needed} replicas within {within:?}: {}", problems.join("; "))]
+    Unreachable {
+        /// How many could be.
+        reached: usize,
+        /// How many make a quorum.
+        needed: usize,
+        /// How long we tried.
+        within: Duration,
+        /// One sentence for each replica that could not be reached.
+        problems: Vec<String>,
+    },
+}
+
+/// Why a call gave no result.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// It was not sent.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// There is no result; `links` says what is wrong with links to replicas, if anything.
+    #[error("{failure}{}{}", if links.is_empty() { "" } else { " (" }, links_text(links))]
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// One sentence for each replica without a link.
+        links: Vec<String>,
+    },
+    /// The operation was ordered, but not executed, or its result is gone.
+    #[error("the operation has no result: {0}")]
+    NoResult(&'static str),
+}
+
+fn links_text(links: &[String]) -> String {
+    if links.is_empty() { String::new() } else { format!("{})", links.join("; ")) }
+}
+
+/// The one place where the client asks for the time.
+#[expect(clippy::disallowed_methods, reason = "time-outs of a real client")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Microseconds since 1970: above every number that an earlier life of this client began with.
+#[expect(clippy::disallowed_methods, reason = "a number that was not used before")]
+fn fresh_number() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2)
+}
+
+/// A client of a network.
+#[derive(Debug)]
+pub struct Client {
+    core: ClientCore,
+    transport: Transport,
+    membership: Arc<Membership>,
+    start: Instant,
+    events: Vec<TransportEvent>,
+    /// Ended, and not yet given to the caller.
+    completions: VecDeque<Completion>,
+    answers: VecDeque<Answer>,
+}
+
+impl Client {
+    /// Links to a quorum of the replicas; the others are dialled on in the background of later
+    /// calls.
+    ///
+    /// # Errors
+    /// When our identity is not in the membership, or too few replicas can be reached; the error
+    /// says of each why.
+    pub fn connect(settings: Settings) -> Result<Self, ConnectError> {
+        let Settings { client, secret, membership, core, limits, connect_timeout } = settings;
+        let mut core = core;
+        core.first_query = fresh_number();
+        core.max_package = core.max_package.min(limits.max_client_frame);
+        let transport = Transport::bind(tercio_transport::Settings {
+            me: Principal::Client(client),
+            secret: secret.clone(),
+            membership: membership.clone(),
+            listen: None,
+            limits,
+        })?;
+        let mut client = Self {
+            core: ClientCore::new(client, secret, membership.clone(), core),
+            transport,
+            start: now(),
+            events: vec![],
+            completions: VecDeque::new(),
+            answers: VecDeque::new(),
+            membership,
+        };
+        let needed = client.membership.quorum();
+        let end = client.start + connect_timeout;
+        while client.reached() < needed {
+            let left = end.saturating_duration_since(now());
+            if left.is_zero() {
+                let (reached, problems) = (client.reached(), client.link_problems());
+                let within = connect_timeout;
+                return Err(ConnectError::Unreachable { reached, needed, within, problems });
+            }
+            client.turn(left);
+        }
+        Ok(client)
+    }
+
+    fn reached(&self) -> usize {
+        let linked = |r: &ReplicaId| self.transport.is_connected(Principal::Replica(*r));
+        self.membership.replicas().filter(linked).count()
+    }
+
+    /// One sentence for each replica without a link.
+    #[must_use]
+    pub fn link_problems(&self) -> Vec<String> {
+        (self.membership.replicas())
+            .filter(|r| !self.transport.is_connected(Principal::Replica(*r)))
+            .map(|r| match self.transport.last_error(r) {
+                Some(error) => format!("replica {r}: {error}"),
+                None => format!("replica {r}: no link yet"),
+            })
+            .collect()
+    }
+
+    /// The protocol's half, to read its counters and its view.
+    #[must_use]
+    pub fn core(&self) -> &ClientCore {
+        &self.core
+    }
+
+    /// The links' half, to read its counters.
+    #[must_use]
+    pub fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// Makes [`Self::poll`] return early, from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    fn time(&self) -> Nanos {
+        Nanos::default() + now().saturating_duration_since(self.start)
+    }
+
+    /// Hands what the core has to say to the transport, and keeps what has ended.
+    fn drain(&mut self) {
+        while let Some((to, bytes)) = self.core.poll_send() {
+            // Lost frames are sent again by the core, and counted by the transport.
+            let _ = self.transport.send(Principal::Replica(to), bytes);
+        }
+        self.completions.extend(std::iter::from_fn(|| self.core.poll_completion()));
+        self.answers.extend(std::iter::from_fn(|| self.core.poll_answer()));
+    }
+
+    /// Waits for something to happen, at most `timeout`, and works on it.
+    fn turn(&mut self, timeout: Duration) {
+        let due = self.core.poll_timeout().map(|at| self.time().until(at));
+        let wait = due.into_iter().fold(timeout, Duration::min);
+        self.transport.poll(Some(wait), &mut self.events);
+        let time = self.time();
+        for event in self.events.drain(..) {
+            match event {
+                TransportEvent::Connected(Principal::Replica(r)) => self.core.handle_connected(r),
+                TransportEvent::Disconnected(Principal::Replica(r), _) => {
+                    self.core.handle_disconnected(r, time);
+                }
+                TransportEvent::Frame { from: Principal::Replica(r), bytes } => {
+                    self.core.handle_frame(r, &bytes, time);
+                }
+                _ => {}
+            }
+        }
+        self.core.handle_timeout(time);
+        self.drain();
+        self.transport.flush();
+    }
+
+    /// Takes operations as one package; it leaves with the next [`Self::poll`].
+    ///
+    /// # Errors
+    /// See [`ClientCore::submit`].
+    pub fn submit(&mut self, ops: Vec<Bytes>) -> Result<Ticket, SubmitError> {
+        let ticket = self.core.submit(ops, self.time())?;
+        self.drain();
+        Ok(ticket)
+    }
+
+    /// Works until a package ends, at most `timeout`, and gives all that have ended.
+    pub fn poll(&mut self, timeout: Duration) -> Vec<Completion> {
+        let end = now() + timeout;
+        if self.completions.is_empty() {
+            self.turn(timeout);
+        }
+        while self.completions.is_empty() {
+            let left = end.saturating_duration_since(now());
+            if left.is_zero() {
+                break;
+            }
+            self.turn(left);
+        }
+        self.completions.drain(..).collect()
+    }
+
+    /// Submits one operation and waits for its result. Packages that end meanwhile are given by
+    /// the next [`Self::poll`].
+    ///
+    /// # Errors
+    /// When the operation was not taken, or has no result by the deadline of the core's settings.
+    pub fn call(&mut self, op: Bytes) -> Result<Bytes, CallError> {
+        let ticket = self.submit(vec![op])?;
+        let completion = loop {
+            if let Some(at) = self.completions.iter().position(|c| c.ticket == ticket) {
+                break self.completions.remove(at).expect("just found");
+            }
+            self.turn(self.until_core());
+        };
+        let results = completion.outcome.map_err(|failure| self.failed(failure))?;
+        match results.into_iter().next() {
+            Some(OpResult::Executed(result)) => Ok(result),
+            Some(OpResult::BeyondWindow) | None => Err(CallError::NoResult(
+                "its number is too far above the lowest one that was not executed",
+            )),
+            Some(OpResult::NoLongerKept) => Err(CallError::NoResult(
+                "its number was executed earlier, and the result is no longer kept (was this \
+                 client's number used before?)",
+            )),
+            Some(OpResult::Unsupported) => {
+                Err(CallError::NoResult("the replicas do not know this kind of request"))
+            }
+        }
+    }
+
+    /// The time until the core has something to do; it always has while something is under way.
+    fn until_core(&self) -> Duration {
+        self.core.poll_timeout().map_or(Duration::ZERO, |at| self.time().until(at))
+    }
+
+    fn failed(&self, failure: Failure) -> CallError {
+        CallError::Failed { failure, links: self.link_problems() }
+    }
+
+    /// Asks all replicas without ordering, and waits for f+1 equal answers.
+    ///
+    /// # Errors
+    /// When there are not as many by the deadline of the core's settings.
+    pub fn query(&mut self, question: Bytes) -> Result<Bytes, CallError> {
+        let ticket: QueryTicket = self.core.query(question, self.time())?;
+        self.drain();
+        loop {
+            if let Some(at) = self.answers.iter().position(|a| a.ticket == ticket) {
+                let answer = self.answers.remove(at).expect("just found");
+                return answer.outcome.map_err(|failure| self.failed(failure));
+            }
+            self.turn(self.until_core());
+        }
+    }
+
+    /// Keeps as many packages under way as the settings allow: takes them from `next` until it has
+    /// no more, and hands every completion to `done` as it comes, in whatever order.
+    ///
+    /// # Errors
+    /// When a package is not taken though none of those before is waited for any more: it is too
+    /// large, say, or too many went unanswered past their deadline.
+    pub fn pipeline(
+        &mut self,
+        mut next: impl FnMut() -> Option<Vec<Bytes>>,
+        mut done: impl FnMut(Completion),
+    ) -> Result<(), SubmitError> {
+        let mut open = BTreeSet::new();
+        let mut waiting = next();
+        while waiting.is_some() || !open.is_empty() {
+            while let Some(ops) = waiting.take() {
+                match self.submit(ops.clone()) {
+                    Ok(ticket) => {
+                        open.insert(ticket);
+                        waiting = next();
+                    }
+                    Err(SubmitError::TooMany { .. }) if !open.is_empty() => {
+                        waiting = Some(ops);
+                        break;
+                    }
+                    Err(other) => return Err(other),
+                }
+            }
+            for completion in self.poll(self.until_core()) {
+                open.remove(&completion.ticket);
+                done(completion);
+            }
+        }
+        Ok(())
+    }
+}

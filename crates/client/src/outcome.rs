@@ -1,0 +1,108 @@
+//! What becomes of packages and queries.
+
+use crate::{QueryTicket, Ticket};
+use bytes::Bytes;
+use std::time::Duration;
+use tercio_execution::OpResult;
+use tercio_types::{ReplicaId, RequestSeq, View};
+use tercio_wire::{DecodeError, reject::Reason};
+use thiserror::Error;
+
+/// Why operations were not taken. Nothing was sent, and no number was used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// A package has at least one operation.
+    #[error("a package needs at least one operation")]
+    Empty,
+    /// As much as allowed is under way; try again after a completion.
+    #[error("{outstanding} packages are under way, as many as the settings or the window allow")]
+    TooMany {
+        /// How many packages, or queries, are under way.
+        outstanding: usize,
+    },
+    /// More operations than the window, or more bytes than the settings allow.
+    #[error("{found} {unit} are above the limit of {limit} for a package")]
+    TooLarge {
+        /// How many there are.
+        found: usize,
+        /// How many are allowed.
+        limit: usize,
+        /// Of what: 'operations' or 'bytes'.
+        unit: &'static str,
+    },
+}
+
+/// Why there is no result.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// Too few replicas agreed in time. A package may still be executed.
+    #[error("{}", timed_out(*.within, .silent, .refused, .split))]
+    TimedOut {
+        /// How long we waited.
+        within: Duration,
+        /// The replicas that did not answer.
+        silent: Vec<ReplicaId>,
+        /// The replicas that declined, and why.
+        refused: Vec<(ReplicaId, Reason)>,
+        /// The replicas that answered, in too small a number or each something else.
+        split: Vec<ReplicaId>,
+    },
+    /// Enough replicas declined for the same reason. The package was not executed.
+    #[error("refused by replicas {}: {reason}", list(.by))]
+    Refused {
+        /// Why.
+        reason: Reason,
+        /// Who said so.
+        by: Vec<ReplicaId>,
+    },
+    /// Enough replicas agreed on bytes that are no results of this package: they speak another
+    /// version.
+    #[error("replicas agree on a result that this build cannot read: {0}")]
+    BadResults(DecodeError),
+}
+
+fn list(replicas: &[ReplicaId]) -> String {
+    replicas.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn timed_out(
+    within: Duration,
+    silent: &[ReplicaId],
+    refused: &[(ReplicaId, Reason)],
+    split: &[ReplicaId],
+) -> String {
+    let mut parts = vec![if silent.is_empty() {
+        format!("no agreement among the replicas within {within:?}")
+    } else {
+        format!("no answer from replicas {} within {within:?}", list(silent))
+    }];
+    parts.extend(refused.iter().map(|(replica, reason)| format!("replica {replica}: {reason}")));
+    if !split.is_empty() {
+        parts.push(format!("answers of replicas {} are too few or differ", list(split)));
+    }
+    parts.join("; ")
+}
+
+/// The end of a package. How long it took is the caller's to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// What [`crate::ClientCore::submit`] gave.
+    pub ticket: Ticket,
+    /// The number of the first operation.
+    pub first: RequestSeq,
+    /// One result an operation, in order.
+    pub outcome: Result<Vec<OpResult>, Failure>,
+    /// The greatest view that f+1 replicas have reached.
+    pub view: View,
+}
+
+/// The end of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What [`crate::ClientCore::query`] gave.
+    pub ticket: QueryTicket,
+    /// The bytes on which f+1 replicas agree.
+    pub outcome: Result<Bytes, Failure>,
+}

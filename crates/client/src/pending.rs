@@ -1,0 +1,80 @@
+//! One package under way.
+
+use crate::tally::Tally;
+use crate::{ClientAuth, Failure, Nanos, Ticket};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tercio_crypto::Keyring;
+use tercio_types::{Authenticator, Membership, ReplicaId, ReplicaSet, RequestSeq};
+use tercio_wire::{Frame, Key, reject::Reason};
+
+/// Authenticates what the client says and makes a frame of it.
+pub(crate) fn seal(keys: &Keyring, auth: ClientAuth, key: Key, body: Bytes) -> Bytes {
+    let said = key.to_array();
+    let auth = match auth {
+        ClientAuth::Mac => keys.mac_vector(&said),
+        ClientAuth::Signature => Authenticator::Signature(keys.sign(&said)),
+    };
+    Frame { key, auth, body }.to_bytes()
+}
+
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) ticket: Ticket,
+    pub(crate) first: RequestSeq,
+    pub(crate) ops: usize,
+    pub(crate) replier: ReplicaId,
+    /// What the authenticator covers; kept to authenticate again.
+    pub(crate) key: Key,
+    /// The package's content.
+    pub(crate) content: Bytes,
+    /// The whole frame.
+    pub(crate) frame: Bytes,
+    pub(crate) tally: Tally,
+    pub(crate) rejects: Vec<Option<Reason>>,
+    /// Whether all replicas are asked, not the primary alone.
+    pub(crate) everybody: bool,
+    /// Who was asked for the bytes of the result since all were asked last.
+    pub(crate) asked: ReplicaSet,
+    /// When to ask again which of those that were busy.
+    pub(crate) busy: BTreeMap<ReplicaId, Nanos>,
+    /// When the bytes are asked for elsewhere.
+    pub(crate) body_at: Option<Nanos>,
+    /// When all are asked, and how long after that again.
+    pub(crate) retry_at: Nanos,
+    pub(crate) pause: Duration,
+    /// When the caller is told; `None` when it has been.
+    pub(crate) deadline: Option<Nanos>,
+    /// Whether it only uses numbers up.
+    pub(crate) filler: bool,
+    /// The time under which it stands among the timers.
+    pub(crate) wake: Nanos,
+}
+
+impl Pending {
+    /// When something is to be done about it.
+    pub(crate) fn due(&self) -> Nanos {
+        let times = [self.body_at, self.deadline].into_iter().flatten();
+        times.chain(self.busy.values().copied()).fold(self.retry_at, Nanos::min)
+    }
+
+    /// Who declined for `reason`.
+    pub(crate) fn refused_for(&self, reason: Reason) -> Vec<ReplicaId> {
+        let same = self.rejects.iter().enumerate().filter(|(_, r)| **r == Some(reason));
+        same.map(|(i, _)| ReplicaId(i as u16)).collect()
+    }
+
+    /// What to tell the caller when the deadline is over.
+    pub(crate) fn timed_out(&self, membership: &Membership, within: Duration) -> Failure {
+        let spoke = self.tally.speakers();
+        let refusal = |r: ReplicaId| self.rejects[r.index()].map(|reason| (r, reason));
+        let refused: Vec<_> =
+            (membership.replicas()).filter(|r| !spoke.contains(*r)).filter_map(refusal).collect();
+        let silent = membership
+            .replicas()
+            .filter(|r| !spoke.contains(*r) && refusal(*r).is_none())
+            .collect();
+        Failure::TimedOut { within, silent, refused, split: spoke.iter().collect() }
+    }
+}

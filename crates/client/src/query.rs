@@ -1,0 +1,118 @@
+//! Queries: questions that all replicas answer from their state, without ordering.
+
+use crate::core::ClientCore;
+use crate::pending::seal;
+use crate::tally::Tally;
+use crate::{Answer, ClientAuth, Failure, Nanos, SubmitError};
+use bytes::Bytes;
+use std::time::Duration;
+use tercio_crypto::hash;
+use tercio_types::{Principal, ReplicaId};
+use tercio_wire::{CLIENT_SENDER, Frame, Key, Kind};
+
+/// Names a query until its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueryTicket(pub u64);
+
+/// A query under way.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    frame: Bytes,
+    tally: Tally,
+    retry_at: Nanos,
+    pause: Duration,
+    deadline: Nanos,
+}
+
+impl Asking {
+    pub(crate) fn due(&self) -> Nanos {
+        self.retry_at.min(self.deadline)
+    }
+
+    pub(crate) fn frame(&self) -> &Bytes {
+        &self.frame
+    }
+}
+
+impl ClientCore {
+    /// Asks all replicas; f+1 equal answers end it. Replicas answer from their latest state, so
+    /// under a steady load they may differ; they are asked again then, until the deadline.
+    ///
+    /// # Errors
+    /// When too many queries are under way, or the question is too long.
+    pub fn query(&mut self, question: Bytes, now: Nanos) -> Result<QueryTicket, SubmitError> {
+        if self.queries.len() >= self.settings.max_outstanding {
+            return Err(SubmitError::TooMany { outstanding: self.queries.len() });
+        }
+        let Principal::Client(me) = self.keys.me() else { unreachable!("made for a client") };
+        let key = Key {
+            kind: Kind::QUERY,
+            flags: 0,
+            sender: CLIENT_SENDER,
+            view: me.0,
+            seq: self.next_query,
+            digest: hash(self.membership.suite(), &[&question]),
+        };
+        self.check_size(question.len())?;
+        let frame = seal(&self.keys, ClientAuth::Mac, key, question);
+        self.next_query += 1;
+        for replica in self.peers.connected().iter() {
+            self.outgoing.push_back((replica, frame.clone()));
+        }
+        let asking = Asking {
+            frame,
+            tally: Tally::new(self.membership.n()),
+            retry_at: now + self.settings.timeout,
+            pause: self.settings.timeout,
+            deadline: now + self.settings.deadline,
+        };
+        self.queries.insert(key.seq, asking);
+        Ok(QueryTicket(key.seq))
+    }
+
+    /// The next query that came to its end.
+    pub fn poll_answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
+    }
+
+    /// A verified ANSWER.
+    pub(crate) fn on_answer(&mut self, from: ReplicaId, frame: Frame) {
+        let number = frame.key.seq;
+        // A frame's body is held against its digest when there is one; here there always is.
+        if frame.body.is_empty() && frame.key.digest != hash(self.membership.suite(), &[]) {
+            return self.count("wrong_digest");
+        }
+        let Some(asking) = self.queries.get_mut(&number) else { return };
+        asking.tally.say(from, frame.key.digest, Some(frame.body));
+        let threshold = self.membership.reply_threshold();
+        let Some(digest) = asking.tally.agreed(threshold) else { return };
+        let (_, answer) = asking.tally.body(digest).expect("every answer has its bytes");
+        let outcome = Ok(answer.clone());
+        self.queries.remove(&number);
+        self.answers.push_back(Answer { ticket: QueryTicket(number), outcome });
+    }
+
+    /// Asks again, or gives up, where it is time.
+    pub(crate) fn query_timeouts(&mut self, now: Nanos) {
+        let mut ended = vec![];
+        for (number, asking) in &mut self.queries {
+            if asking.deadline <= now {
+                ended.push(*number);
+            } else if asking.retry_at <= now {
+                for replica in self.peers.connected().iter() {
+                    self.outgoing.push_back((replica, asking.frame.clone()));
+                }
+                asking.pause = (asking.pause * 2).min(self.settings.max_timeout);
+                asking.retry_at = now + asking.pause;
+            }
+        }
+        for number in ended {
+            let asking = self.queries.remove(&number).expect("just seen");
+            let spoke = asking.tally.speakers();
+            let silent = self.membership.replicas().filter(|r| !spoke.contains(*r)).collect();
+            let (within, split) = (self.settings.deadline, spoke.iter().collect());
+            let failure = Failure::TimedOut { within, silent, refused: vec![], split };
+            self.answers.push_back(Answer { ticket: QueryTicket(number), outcome: Err(failure) });
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What replicas say, checked and counted.
+
+use crate::core::{ClientCore, ask_all};
+use crate::pending::seal;
+use crate::tally::{Said, Tally};
+use crate::{ClientAuth, Completion, Failure, Nanos};
+use bytes::Bytes;
+use std::time::Duration;
+use tercio_crypto::{Claim, Claimed};
+use tercio_execution::decode_results;
+use tercio_types::{OpKind, ReplicaId, ReplicaSet, RequestSeq, View};
+use tercio_wire::reject::{Reason, Reject};
+use tercio_wire::{Decode, DecodeError, Frame, Kind};
+
+/// Shorter results are copied, so that they do not keep a whole receive buffer alive.
+const COPY_BELOW: usize = 16 << 10;
+/// A busy replica is not asked again sooner, whatever it says.
+const LEAST_HINT: Duration = Duration::from_millis(5);
+
+/// A replica's frame to us: only its own word to check.
+struct Word<'a>(&'a Frame);
+
+impl Claimed for Word<'_> {
+    fn claims(&self, claim: &mut dyn FnMut(Claim<'_>)) {
+        let by = self.0.key.principal();
+        claim(Claim { by, said: self.0.key.to_array(), proof: (&self.0.auth).into() });
+    }
+}
+
+impl ClientCore {
+    /// Takes a frame that came over the link to `from`. What is not to be believed or not of use is
+    /// dropped and counted.
+    pub fn handle_frame(&mut self, from: ReplicaId, bytes: &Bytes, now: Nanos) {
+        let frame = match Frame::decode(bytes, self.membership.suite()) {
+            Ok(frame) => frame,
+            Err(error) => return self.count(error.reason()),
+        };
+        if frame.key.sender != from.0 || !self.membership.contains(from) {
+            return self.count("wrong_sender");
+        }
+        let first = RequestSeq(frame.key.seq);
+        let wanted = match frame.key.kind {
+            Kind::REPLY | Kind::REJECT => self.pending.contains_key(&first),
+            Kind::ANSWER => self.queries.contains_key(&frame.key.seq),
+            _ => return self.count("unexpected_kind"),
+        };
+        if !wanted {
+            // Mostly the replies after the f+1 that were enough; not worth checking.
+            return self.count("not_waited_for");
+        }
+        if let Err(reject) = self.keys.verify(Word(&frame)) {
+            return self.count(reject.reason());
+        }
+        match frame.key.kind {
+            Kind::REPLY => self.on_reply(from, first, frame, now),
+            Kind::REJECT => self.on_reject(from, first, &frame, now),
+            _ => self.on_answer(from, frame),
+        }
+        self.rearm(first);
+    }
+
+    /// A verified REPLY.
+    fn on_reply(&mut self, from: ReplicaId, first: RequestSeq, frame: Frame, now: Nanos) {
+        let (digest, view) = (frame.key.digest, View(frame.key.view));
+        let mut body = (!frame.body.is_empty()).then_some(frame.body);
+        if body.as_ref().is_some_and(|b| self.held[from.index()] + b.len() > self.settings.max_held)
+        {
+            body = None;
+            self.count("result_not_kept");
+        }
+        if let Some(bytes) = &mut body
+            && bytes.len() < COPY_BELOW
+        {
+            *bytes = Bytes::copy_from_slice(bytes);
+        }
+        if self.peers.saw_view(from, view) {
+            self.follow_primary();
+        }
+        let pending = self.pending.get_mut(&first).expect("the caller has just seen it");
+        self.held[from.index()] -= pending.tally.held(from);
+        let said = pending.tally.say(from, digest, body);
+        self.held[from.index()] += pending.tally.held(from);
+        match said {
+            Said::News => {}
+            Said::Again => return self.count("duplicate_reply"),
+            Said::Otherwise => self.count("conflicting_reply"),
+        }
+        let pending = &self.pending[&first];
+        if pending.tally.who(digest).len() < self.membership.reply_threshold() {
+            return;
+        }
+        if let Some((sender, body)) = pending.tally.body(digest) {
+            let (body, ops) = (body.clone(), pending.ops);
+            let results = decode_results(&body, self.membership.suite()).and_then(|results| {
+                let fits = results.len() == ops;
+                fits.then_some(results).ok_or(DecodeError::NotCanonical("count of results"))
+            });
+            self.peers.sent_result(sender);
+            self.complete(first, results.map_err(Failure::BadResults));
+        } else if pending.body_at.is_none() {
+            if self.peers.answers(pending.replier, now) {
+                let pending = self.pending.get_mut(&first).expect("just seen");
+                pending.body_at = Some(now + self.settings.replier_patience);
+            } else {
+                self.ask_for_body(first, now);
+            }
+        }
+    }
+
+    /// Ends a package, and tells the caller unless it was told before.
+    fn complete(
+        &mut self,
+        first: RequestSeq,
+        outcome: Result<Vec<tercio_execution::OpResult>, Failure>,
+    ) {
+        let pending = self.forget(first).expect("the caller has just seen it");
+        if pending.deadline.is_some() {
+            let (ticket, view) = (pending.ticket, self.peers.view());
+            self.completions.push_back(Completion { ticket, first, outcome, view });
+        } else if !pending.filler {
+            self.count("completed_too_late");
+        }
+    }
+
+    /// f+1 replicas reached another view: its primary gets what was sent to the last one alone.
+    fn follow_primary(&mut self) {
+        let primary = self.peers.primary();
+        if self.peers.is_connected(primary) {
+            for pending in self.pending.values().filter(|p| !p.everybody) {
+                self.outgoing.push_back((primary, pending.frame.clone()));
+            }
+        } else {
+            for pending in self.pending.values_mut().filter(|p| !p.everybody) {
+                ask_all(&self.peers, &mut self.outgoing, pending);
+            }
+        }
+    }
+
+    /// A verified REJECT.
+    fn on_reject(&mut self, from: ReplicaId, first: RequestSeq, frame: &Frame, now: Nanos) {
+        let reject = match Reject::from_bytes(&frame.body, self.membership.suite()) {
+            Ok(reject) => reject,
+            Err(error) => return self.count(error.reason()),
+        };
+        let pending = self.pending.get_mut(&first).expect("the caller has just seen it");
+        pending.rejects[from.index()] = Some(reject.reason);
+        let same = pending.refused_for(reject.reason);
+        let enough = same.len() >= self.membership.reply_threshold();
+        match reject.reason {
+            Reason::Busy => {
+                let hint = Duration::from_millis(reject.retry_after_ms.into());
+                let hint = hint.clamp(LEAST_HINT, self.settings.max_timeout.max(LEAST_HINT));
+                pending.busy.insert(from, now + hint);
+                if pending.busy.len() >= self.membership.reply_threshold() {
+                    pending.retry_at = pending.retry_at.max(now + hint + pending.pause);
+                }
+            }
+            Reason::MustSign if self.auth == ClientAuth::Signature => {
+                self.count("needless_must_sign");
+            }
+            Reason::MustSign => {
+                if !pending.everybody {
+                    ask_all(&self.peers, &mut self.outgoing, pending);
+                }
+                self.must_sign.insert(from);
+                if self.must_sign.len() >= self.membership.reply_threshold() {
+                    self.sign_from_now_on();
+                }
+            }
+            reason if enough => self.refused(first, reason, same, now),
+            _ if !pending.everybody => ask_all(&self.peers, &mut self.outgoing, pending),
+            _ => {}
+        }
+    }
+
+    /// Signs for good, and what is under way too. The digest of a package does not cover its
+    /// authenticator, so replies to either form count.
+    fn sign_from_now_on(&mut self) {
+        self.auth = ClientAuth::Signature;
+        for pending in self.pending.values_mut() {
+            pending.frame = seal(&self.keys, self.auth, pending.key, pending.content.clone());
+            ask_all(&self.peers, &mut self.outgoing, pending);
+        }
+    }
+
+    /// f+1 replicas decline for a reason that does not pass. The caller is told, and the numbers
+    /// are used up by system requests without content, which nobody carries out.
+    fn refused(&mut self, first: RequestSeq, reason: Reason, by: Vec<ReplicaId>, now: Nanos) {
+        let mut pending = self.forget(first).expect("the caller has just seen it");
+        if pending.deadline.take().is_some() {
+            let (ticket, view) = (pending.ticket, self.peers.view());
+            let outcome = Err(Failure::Refused { reason, by });
+            self.completions.push_back(Completion { ticket, first, outcome, view });
+        }
+        if pending.filler {
+            return self.count("numbers_left_open");
+        }
+        let replier = self.peers.replier(pending.ticket.0, now);
+        let ops = vec![Bytes::new(); pending.ops];
+        (pending.key, pending.content) = self.package(first, OpKind::System, replier, &ops);
+        pending.frame = seal(&self.keys, self.auth, pending.key, pending.content.clone());
+        pending.filler = true;
+        pending.replier = replier;
+        pending.tally = Tally::new(self.membership.n());
+        pending.rejects.fill(None);
+        pending.busy.clear();
+        (pending.asked, pending.body_at) = (ReplicaSet::EMPTY, None);
+        pending.pause = self.settings.timeout;
+        pending.retry_at = now + pending.pause;
+        ask_all(&self.peers, &mut self.outgoing, &mut pending);
+        self.adopt(pending);
+    }
+}

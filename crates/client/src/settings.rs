@@ -1,0 +1,58 @@
+//! What a client core is told at its start.
+
+use std::time::Duration;
+use tercio_types::RequestSeq;
+
+/// How a client authenticates its packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ClientAuth {
+    /// One tag a replica: fast, and convinces nobody but the replicas.
+    Mac,
+    /// An Ed25519 signature.
+    #[default]
+    Signature,
+}
+
+/// How a client core behaves.
+#[derive(Clone, Debug)]
+pub struct CoreSettings {
+    /// How packages are authenticated.
+    pub auth: ClientAuth,
+    /// The number of the first operation. A client that was here before must go on above its last
+    /// number: replicas answer an old number with its old result.
+    pub first: RequestSeq,
+    /// The number of the first query; never one that was used before, since an answer names its
+    /// query by number alone.
+    pub first_query: u64,
+    /// The most packages, and the most queries, under way.
+    pub max_outstanding: usize,
+    /// The longest package as a frame, in bytes; replicas close the link on a longer one.
+    pub max_package: usize,
+    /// How long the primary has before all replicas are asked. Doubles with each time.
+    pub timeout: Duration,
+    /// The longest pause between two times that all are asked.
+    pub max_timeout: Duration,
+    /// How long the designated replier may stay silent once f+1 replicas agree.
+    pub replier_patience: Duration,
+    /// When the caller is told that there is no result.
+    pub deadline: Duration,
+    /// The most bytes of results kept of one replica while others have yet to agree.
+    pub max_held: usize,
+}
+
+impl Default for CoreSettings {
+    fn default() -> Self {
+        Self {
+            auth: ClientAuth::default(),
+            first: RequestSeq(1),
+            first_query: 1,
+            max_outstanding: 256,
+            max_package: 1 << 20,
+            timeout: Duration::from_millis(200),
+            max_timeout: Duration::from_secs(2),
+            replier_patience: Duration::from_millis(20),
+            deadline: Duration::from_secs(10),
+            max_held: 64 << 20,
+        }
+    }
+}
