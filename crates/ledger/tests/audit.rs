@@ -106,7 +106,6 @@ fn every_flipped_bit_in_certificates_and_attestations_is_found() {
     let (storage, _) = network();
     for name in ["certificates".to_owned(), "attest-00000000000000000005".to_owned()] {
         let last = storage.contents(&name).unwrap().len();
-        // The length field of a last record may make it look unfinished: that is reported.
         for at in 0..last {
             let mut storage = storage.fork();
             storage.edit(&name, |bytes| bytes[at] ^= 1 << (at % 8));
