@@ -1,1 +1,29 @@
-//! (being built)
+//! A replica: the stages of the pipeline joined.
+//!
+//! The two that matter: [`Node`], all stages of one replica without sockets, threads or clocks,
+//! which the simulator runs as it is; and [`start`], the same stages on threads and sockets, as a
+//! [`Layout`] says.
+//!
+//! ```text
+//!  frames ──► OrderStage ──ToLog──────► LogStage      write-ahead log, blocks, certificates,
+//!             nic, consensus  ◄─ToOrder─              snapshots, blocks for others
+//!             catch-up    ──ToExecute─► ExecuteStage  engine, application, replies
+//!                         ◄─ToOrder───      └──ToLog──► LogStage
+//! ```
+//!
+//! What goes between stages is plain data ([`stages`]). A stage never calls another and owns no
+//! thread; whoever drives them moves what they put into their [`stages::Outbox`].
+
+mod error;
+mod home;
+mod layout;
+mod node;
+mod recover;
+pub mod stages;
+pub mod sync;
+
+pub use error::{NodeError, StartError};
+pub use home::{Home, Part};
+pub use layout::{Durability, Layout};
+pub use node::{LedgerSettings, Node, NodeSettings, NodeStatus, Output};
+pub use recover::{Stages, membership_digest};

@@ -1,0 +1,117 @@
+//! Why a replica stops or does not start.
+
+use std::io;
+use tercio_consensus::pbft::RecoverError;
+use tercio_execution::{Divergence, RestoreError};
+use tercio_ledger::{DataDirError, LedgerError};
+use tercio_transport::BindError;
+use tercio_types::{Height, SeqNum};
+use tercio_wire::DecodeError;
+use thiserror::Error;
+
+/// Why a replica cannot go on. All of these are fail-stop: it says so once and does nothing more.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The disk failed, or what is on it is damaged.
+    #[error("{0}")]
+    Ledger(#[from] LedgerError),
+    /// A file cannot be opened.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// A block of the log or of a certified chain does not execute as it did before.
+    #[error(
+        "{0}; the data directory and the application do not belong together, or the application \
+         is not deterministic"
+    )]
+    Divergence(#[from] Divergence),
+    /// A quorum certified another state than ours.
+    #[error(
+        "our state at number {seq} (height {height}) is not the one that a quorum certified \
+         ({what} differs): this replica computed wrongly and must not go on; compare it with \
+         another one, or empty its data directory"
+    )]
+    StateDiffers {
+        /// The checkpoint.
+        seq: SeqNum,
+        /// The height that it covers.
+        height: Height,
+        /// The first field that differs.
+        what: &'static str,
+    },
+    /// The protocol found that a quorum certified another state than ours.
+    #[error(
+        "a quorum certified another state than ours at number {seq}: this replica computed \
+         wrongly and must not go on; compare it with another one, or empty its data directory"
+    )]
+    OwnStateDiffers {
+        /// The checkpoint.
+        seq: SeqNum,
+    },
+    /// A body in the block log is no batch.
+    #[error("block {height}: the body is no batch ({why}); the log was written by another version")]
+    Body {
+        /// The block.
+        height: Height,
+        /// What is wrong with it.
+        why: DecodeError,
+    },
+    /// A block is missing from the log.
+    #[error(
+        "block {height} is missing from the block log, and no snapshot covers it; empty the data \
+         directory and let the replica catch up"
+    )]
+    MissingBlock {
+        /// The block.
+        height: Height,
+    },
+    /// The snapshot is not what its checkpoint names.
+    #[error("the snapshot at height {height} cannot be restored: {why}")]
+    Snapshot {
+        /// Its height.
+        height: Height,
+        /// What is wrong.
+        why: RestoreError,
+    },
+    /// The write-ahead log or the settings make no sense to the protocol.
+    #[error("{0}")]
+    Recover(#[from] RecoverError),
+    /// A stage's thread ended in a panic: a broken invariant of our own.
+    #[error("a stage stopped by a failed assertion: {0}")]
+    Panicked(String),
+}
+
+/// Why a replica does not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The secret key is not that of the replica.
+    #[error(
+        "the secret key is not that of replica {replica} in the genesis; use the key file that \
+         was made for it"
+    )]
+    WrongKey {
+        /// The replica.
+        replica: tercio_types::ReplicaId,
+    },
+    /// The replica is not in the genesis.
+    #[error("replica {replica} is not in the genesis, which has replicas 0 to {last}")]
+    NotAMember {
+        /// The replica.
+        replica: tercio_types::ReplicaId,
+        /// The highest id that is.
+        last: usize,
+    },
+    /// The data directory cannot be used.
+    #[error("{0}")]
+    DataDir(#[from] DataDirError),
+    /// What is in the data directory cannot be used.
+    #[error("{0}")]
+    Node(#[from] NodeError),
+    /// The network cannot be used.
+    #[error("{0}")]
+    Bind(#[from] BindError),
+    /// The system gives no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}

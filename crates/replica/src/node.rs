@@ -1,0 +1,236 @@
+//! One replica without sockets, threads or clocks.
+
+use crate::home::Home;
+use crate::stages::{Outbox, Stages};
+use crate::sync::SyncSettings;
+use crate::{Durability, NodeError};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tercio_consensus::pbft::{Pbft, Recovery};
+use tercio_consensus::{Instant, Protocol, Settings, Status};
+use tercio_crypto::{SecretKey, Signer};
+use tercio_execution::Application;
+use tercio_ledger::{BlockLogSettings, WalSettings};
+use tercio_types::{Checkpoint, Digest, Height, Membership, Principal, ReplicaId};
+
+/// How the ledger's files are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LedgerSettings {
+    /// The write-ahead log.
+    pub wal: WalSettings,
+    /// The block log.
+    pub blocks: BlockLogSettings,
+}
+
+/// What a replica is told.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// Which replica it is.
+    pub me: ReplicaId,
+    /// The secret of its identity.
+    pub secret: SecretKey,
+    /// Who takes part.
+    pub membership: Arc<Membership>,
+    /// The ordering protocol.
+    pub consensus: Settings,
+    /// Headers carry results and state digest this many heights late; 0 for not at all. All
+    /// replicas of a network must agree on it.
+    pub lag: u16,
+    /// The files.
+    pub ledger: LedgerSettings,
+    /// When what is written counts as durable. A [`Node`] syncs in [`Node::step`], and treats
+    /// `Group` as `Sync`: it has no clock to wait by.
+    pub durability: Durability,
+    /// How many checkpoints from one snapshot to the next; 0 for no snapshots.
+    pub snapshot_every: u64,
+    /// Catching up.
+    pub sync: SyncSettings,
+}
+
+impl NodeSettings {
+    /// The settings of a replica with everything else at its default.
+    #[must_use]
+    pub fn new(me: ReplicaId, secret: SecretKey, membership: Arc<Membership>) -> Self {
+        Self {
+            me,
+            secret,
+            membership,
+            consensus: Settings::default(),
+            lag: 0,
+            ledger: LedgerSettings::default(),
+            durability: Durability::default(),
+            snapshot_every: 64,
+            sync: SyncSettings::default(),
+        }
+    }
+}
+
+/// Where a replica stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Which replica.
+    pub id: ReplicaId,
+    /// The last executed block.
+    pub height: Height,
+    /// The hash of its header; the chain id at height 0.
+    pub block: Digest,
+    /// The last checkpoint that was computed, with the state digest.
+    pub checkpoint: Option<Checkpoint>,
+    /// Whether blocks are being fetched from others.
+    pub catching_up: bool,
+    /// Whether clients are turned away, since later stages are behind.
+    pub busy: bool,
+    /// Where the protocol stands.
+    pub protocol: Status,
+    /// What was dropped before the protocol, by reason: frames, requests, blocks.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// How others broke the protocol, by reason.
+    pub evidence: BTreeMap<&'static str, u64>,
+    /// What the links dropped or lost, by reason. Empty without sockets.
+    pub links: BTreeMap<&'static str, u64>,
+}
+
+/// What a node wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send a frame. It may be lost.
+    Send {
+        /// To whom.
+        to: Principal,
+        /// The frame.
+        bytes: Bytes,
+    },
+}
+
+/// One replica: all stages, run by whoever holds it. The same stages as on threads, and what the
+/// simulator runs.
+///
+/// Hand in frames and timeouts, call [`Self::step`], and send what [`Self::poll_output`] gives.
+/// After an error it must not be used any more.
+pub struct Node<S, P: Protocol = Pbft> {
+    stages: Stages<P>,
+    output: VecDeque<Output>,
+    sync: bool,
+    failed: Option<NodeError>,
+    _home: S,
+}
+
+impl<S: Home + 'static> Node<S, Pbft> {
+    /// Opens a replica on its files, fresh or where it stopped.
+    ///
+    /// # Errors
+    /// When its files are damaged or cannot be read, or the settings make no sense.
+    pub fn open(
+        settings: NodeSettings,
+        home: S,
+        app: Box<dyn Application>,
+        now: Instant,
+    ) -> Result<Self, NodeError> {
+        let stages = Stages::open(&settings, &home, app, now)?;
+        Ok(Self::new(stages, home, settings.durability))
+    }
+}
+
+impl<S: Home + 'static, P: Protocol> Node<S, P> {
+    /// As [`Node::open`], with another ordering protocol.
+    ///
+    /// # Errors
+    /// As [`Node::open`], and when `make` fails.
+    pub fn with_protocol(
+        settings: NodeSettings,
+        home: S,
+        app: Box<dyn Application>,
+        now: Instant,
+        make: impl FnOnce(Signer, Recovery) -> Result<P, NodeError>,
+    ) -> Result<Self, NodeError> {
+        let stages = Stages::with_protocol(&settings, &home, app, now, make)?;
+        Ok(Self::new(stages, home, settings.durability))
+    }
+
+    fn new(stages: Stages<P>, home: S, durability: Durability) -> Self {
+        let (output, sync) = (VecDeque::new(), durability.syncs());
+        Self { stages, output, sync, failed: None, _home: home }
+    }
+
+    /// Takes a frame that came from `from`. What does not verify is dropped and counted.
+    pub fn handle_frame(&mut self, from: Principal, bytes: &Bytes, now: Instant) {
+        let Stages { order, execute, outbox, .. } = &mut self.stages;
+        let check = |op: &[u8]| execute.check(op);
+        let result = order.handle_frame(from, bytes, &check, now, outbox);
+        self.note(result);
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let result = self.stages.order.handle_timeout(now, &mut self.stages.outbox);
+        self.note(result);
+    }
+
+    fn note(&mut self, result: Result<(), NodeError>) {
+        if let Err(error) = result {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.stages.order.deadline()
+    }
+
+    /// Runs all stages until none has anything left to do.
+    ///
+    /// # Errors
+    /// When the replica must stop.
+    pub fn step(&mut self, now: Instant) -> Result<(), NodeError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        self.stages.run(self.sync, now)?;
+        let send = self.stages.outbox.send.drain(..);
+        self.output.extend(send.map(|(to, bytes)| Output::Send { to, bytes }));
+        Ok(())
+    }
+
+    /// The next thing to do for the node.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.output.pop_front()
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn status(&self) -> NodeStatus {
+        self.stages.order.status()
+    }
+
+    /// The stages, to look at.
+    #[must_use]
+    pub fn stages(&self) -> &Stages<P> {
+        &self.stages
+    }
+}
+
+impl<P: Protocol> Stages<P> {
+    /// Runs all stages on this thread until nothing is left but frames to send.
+    ///
+    /// # Errors
+    /// When the replica must stop.
+    pub(crate) fn run(&mut self, sync: bool, now: Instant) -> Result<(), NodeError> {
+        loop {
+            let out: &mut Outbox = &mut self.outbox;
+            if let Some(command) = out.execute.pop_front() {
+                self.execute.handle(command, out)?;
+            } else if let Some(message) = out.order.pop_front() {
+                self.order.handle(message, now, out)?;
+            } else if !out.log.is_empty() || self.log.is_dirty() {
+                while let Some(command) = out.log.pop_front() {
+                    self.log.handle(command, out)?;
+                }
+                self.log.commit(sync, out)?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+}

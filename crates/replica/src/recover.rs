@@ -1,0 +1,218 @@
+//! Taking up where a replica stopped.
+//!
+//! The latest snapshot, then every block behind it executed again, each of which must give the
+//! header that the log has, then the promises of the write-ahead log. Where a certificate was kept
+//! the state must be the certified one. A torn tail is cut; any other damage is an error that
+//! names the file and the block.
+
+use crate::home::Part;
+use crate::node::NodeSettings;
+use crate::stages::{ExecuteStage, Head, LogStage, OrderStage, Outbox, must_equal};
+use crate::{Home, NodeError};
+use tercio_consensus::pbft::{Pbft, Recovery};
+use tercio_consensus::{Event, Instant, Protocol};
+use tercio_crypto::{Hasher, Instance, Keyring, Signer};
+use tercio_execution::{Application, Engine};
+use tercio_ledger::{BlockLog, SnapshotStore, Wal};
+use tercio_types::{
+    Batch, CertifiedCheckpoint, Checkpoint, Digest, Height, Membership, Principal, SeqNum,
+};
+use tercio_wire::Decode;
+
+/// The digest of a membership, as checkpoints name it: replicas and clients with their keys.
+#[must_use]
+pub fn membership_digest(membership: &Membership) -> Digest {
+    let mut hasher = Hasher::new(membership.suite());
+    hasher.update(b"tercio membership 1");
+    hasher.update(&membership.chain().0);
+    hasher.update(&membership.epoch().0.to_le_bytes());
+    hasher.update(&(membership.n() as u64).to_le_bytes());
+    let mut key = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    for replica in membership.replicas() {
+        key(membership.member(replica).expect("listed by itself").key.as_slice());
+    }
+    for (client, info) in membership.clients() {
+        key(&client.0.to_le_bytes());
+        key(info.key.as_slice());
+    }
+    hasher.finish()
+}
+
+/// All stages of a replica, with what they want done first.
+pub struct Stages<P: Protocol = Pbft> {
+    /// Ordering.
+    pub order: OrderStage<P>,
+    /// The log.
+    pub log: LogStage,
+    /// Execution.
+    pub execute: ExecuteStage,
+    /// What the protocol wants done at the start: a restarted replica repeats its promises.
+    pub outbox: Outbox,
+}
+
+impl Stages<Pbft> {
+    /// Opens a replica that orders with PBFT.
+    ///
+    /// # Errors
+    /// When its files are damaged or cannot be read, or do not belong to it.
+    pub fn open(
+        settings: &NodeSettings,
+        home: &dyn Home,
+        app: Box<dyn Application>,
+        now: Instant,
+    ) -> Result<Self, NodeError> {
+        Self::with_protocol(settings, home, app, now, |signer, recovery| {
+            let NodeSettings { me, membership, consensus, .. } = settings;
+            let consensus = consensus.clone();
+            Ok(Pbft::new(*me, membership.clone(), signer, consensus, recovery, now)?)
+        })
+    }
+}
+
+impl<P: Protocol> Stages<P> {
+    /// Opens a replica that orders with the protocol that `make` gives.
+    ///
+    /// # Errors
+    /// As [`Stages::open`], and when `make` fails.
+    pub fn with_protocol(
+        settings: &NodeSettings,
+        home: &dyn Home,
+        app: Box<dyn Application>,
+        now: Instant,
+        make: impl FnOnce(Signer, Recovery) -> Result<P, NodeError>,
+    ) -> Result<Self, NodeError> {
+        let membership = &settings.membership;
+        let (chain, suite) = (membership.chain(), membership.suite());
+        let durable = settings.durability.syncs();
+        let files = |part| home.open(part, durable);
+        let (mut blocks, _) =
+            BlockLog::open(files(Part::Blocks)?, chain, settings.ledger.blocks)?;
+        let snapshots = SnapshotStore::open(files(Part::Snapshots)?, chain)?;
+        let (wal, records) = Wal::open(files(Part::Wal)?, chain, settings.ledger.wal)?;
+
+        let digest = membership_digest(membership);
+        let epoch = membership.epoch();
+        let mut engine = Engine::new(app, suite, chain, epoch, digest, settings.lag);
+        if let Some(snapshot) = snapshots.latest()? {
+            let height = snapshot.checkpoint.height;
+            let restored = engine.restore(&snapshot.checkpoint, &snapshot.chunks);
+            restored.map_err(|why| NodeError::Snapshot { height, why })?;
+            // The log's end may have been lost with the page cache, but the snapshot was not.
+            if blocks.tip().0 < height {
+                blocks.restart_after(height, engine.block())?;
+            }
+        }
+        let stable = blocks.latest_certificate()?;
+        let interval = settings.consensus.checkpoint_interval;
+        let mut replay = Replay { engine, stable: stable.as_ref(), interval, checkpoints: vec![] };
+        let delivered = replay.run(&blocks)?;
+        let Replay { mut engine, checkpoints, .. } = replay;
+
+        let me = Principal::Replica(settings.me);
+        let keyring =
+            Keyring::new(me, settings.secret.clone(), membership.clone(), Instance::default());
+        let records = records.into_iter().map(|record| record.bytes).collect();
+        let windows = engine.windows();
+        let checkpoint = checkpoints.last().cloned();
+        let head = Head {
+            height: engine.height(),
+            block: engine.block(),
+            seq: delivered,
+            checkpoint: Some(checkpoint.unwrap_or_else(|| engine.checkpoint(delivered))),
+        };
+        let recovery = Recovery { records, stable, delivered, windows };
+        let protocol = make(keyring.signer(), recovery)?;
+        let execute = ExecuteStage::new(
+            settings.me,
+            keyring.clone(),
+            engine,
+            delivered,
+            settings.snapshot_every,
+        );
+        let mut order = OrderStage::new(settings.me, keyring, protocol, head, settings.sync);
+        let log = LogStage::new(wal, blocks, snapshots);
+        let mut outbox = Outbox::default();
+        order.do_effects(now, &mut outbox)?;
+        for checkpoint in checkpoints {
+            let (seq, checkpoint) = (checkpoint.seq, Some(checkpoint));
+            order.tell(Event::Executed { seq, block: None, checkpoint }, now, &mut outbox)?;
+        }
+        Ok(Self { order, log, execute, outbox })
+    }
+}
+
+/// Executes the log's blocks again.
+struct Replay<'a> {
+    engine: Engine,
+    stable: Option<&'a CertifiedCheckpoint>,
+    interval: u64,
+    /// Those above the stable one, for the protocol to sign again.
+    checkpoints: Vec<Checkpoint>,
+}
+
+impl Replay<'_> {
+    /// Gives the last number that the state reflects.
+    fn run(&mut self, blocks: &BlockLog) -> Result<SeqNum, NodeError> {
+        let head = blocks.tip().0;
+        while self.engine.height() < head {
+            let height = self.engine.height().next();
+            let block = blocks.read(height)?.ok_or(NodeError::MissingBlock { height })?;
+            self.pass(block.header.seq)?;
+            let suite = block.header.suite;
+            let batch = Batch::from_bytes(&block.body, suite)
+                .map_err(|why| NodeError::Body { height, why })?;
+            self.engine.replay(&block.header, &batch)?;
+        }
+        self.finish(head)
+    }
+
+    fn stable_seq(&self) -> SeqNum {
+        self.stable.map_or(SeqNum(0), |stable| stable.checkpoint.seq)
+    }
+
+    /// Before the block of number `next` is executed: the checkpoints between it and the last.
+    fn pass(&mut self, next: SeqNum) -> Result<(), NodeError> {
+        let executed = self.engine.seq();
+        self.compare(|stable| executed <= stable && stable < next)?;
+        let from = executed.max(self.stable_seq().next());
+        let mut seq = from.0.next_multiple_of(self.interval);
+        while seq < next.0 {
+            if seq > 0 {
+                self.checkpoints.push(self.engine.checkpoint(SeqNum(seq)));
+            }
+            seq += self.interval;
+        }
+        Ok(())
+    }
+
+    /// Our state must be the certified one wherever we pass it.
+    fn compare(&mut self, here: impl FnOnce(SeqNum) -> bool) -> Result<(), NodeError> {
+        let Some(stable) = self.stable.filter(|stable| here(stable.checkpoint.seq)) else {
+            return Ok(());
+        };
+        must_equal(&self.engine.checkpoint(stable.checkpoint.seq), &stable.checkpoint)
+    }
+
+    /// After the last block. A certificate of the same height covers null requests behind it.
+    fn finish(&mut self, head: Height) -> Result<SeqNum, NodeError> {
+        let executed = self.engine.seq();
+        let covered = self.stable.filter(|stable| stable.checkpoint.height == head);
+        let delivered = covered.map_or(executed, |stable| stable.checkpoint.seq.max(executed));
+        if covered.is_some() {
+            self.compare(|stable| stable >= executed)?;
+        }
+        self.pass_up_to(delivered);
+        Ok(delivered)
+    }
+
+    fn pass_up_to(&mut self, delivered: SeqNum) {
+        let from = self.engine.seq().max(self.stable_seq().next());
+        let seq = SeqNum(from.0.next_multiple_of(self.interval));
+        if seq.0 > 0 && seq <= delivered {
+            self.checkpoints.push(self.engine.checkpoint(seq));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Execution: runs what was ordered, and answers clients.
+//!
+//! - A delivery is executed once and in order. The block that it makes goes to the log before the
+//!   acknowledgement goes to ordering.
+//! - Each package is answered to its client: results in full from the replica that the package
+//!   names, their digest from the others (OSDI'99 section 4.1, 'digest replies'). A package that
+//!   was sent again is answered in full by everybody.
+//! - A query is answered from the state as it stands here and now. One answer means nothing: only
+//!   f+1 equal ones hold a correct replica's, and only of some moment (`--stale`).
+//! - Certified blocks are executed as the log's own are, and the state must then be the certified
+//!   one.
+
+use super::{Outbox, ToExecute, ToLog, ToOrder};
+use crate::NodeError;
+use crate::sync::CertifiedBlocks;
+use bytes::Bytes;
+use std::sync::Arc;
+use tercio_consensus::Delivery;
+use tercio_crypto::Keyring;
+use tercio_execution::{AppError, Engine, PackageReply};
+use tercio_types::{
+    Authenticator, Batch, Checkpoint, ClientId, Digest, OpKind, Package, Principal, ReplicaId,
+    RequestSeq, SeqNum, Suite, Tag, Timestamp, View,
+};
+use tercio_wire::reject::{Reason, Reject};
+use tercio_wire::{Decode, Encode, Frame, Key, Kind};
+
+/// The engine with what it needs to talk to clients.
+pub struct ExecuteStage {
+    me: ReplicaId,
+    suite: Suite,
+    keyring: Keyring,
+    engine: Engine,
+    /// How many checkpoints from one snapshot to the next; 0 for none.
+    snapshot_every: u64,
+    since_snapshot: u64,
+    /// The number up to which all is executed; ahead of the engine's after null requests.
+    executed: SeqNum,
+}
+
+impl ExecuteStage {
+    /// Takes over an engine as recovery left it.
+    pub(crate) fn new(
+        me: ReplicaId,
+        keyring: Keyring,
+        engine: Engine,
+        executed: SeqNum,
+        snapshot_every: u64,
+    ) -> Self {
+        let suite = keyring.membership().suite();
+        Self { me, suite, keyring, engine, snapshot_every, since_snapshot: 0, executed }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The application's cheap look at an operation before it is ordered.
+    ///
+    /// # Errors
+    /// Why it can never make sense.
+    pub fn check(&self, operation: &[u8]) -> Result<(), AppError> {
+        self.engine.check(operation)
+    }
+
+    /// Does what it is told.
+    ///
+    /// # Errors
+    /// When certified blocks do not give the certified state.
+    pub fn handle(&mut self, command: ToExecute, out: &mut Outbox) -> Result<(), NodeError> {
+        match command {
+            ToExecute::Deliver { delivery, view } => self.deliver(&delivery, view, out),
+            ToExecute::Repeat { client, first, count, view } => {
+                self.repeat(client, first, count, view, out);
+            }
+            ToExecute::Query { client, number, question, view } => {
+                self.answer(client, number, &question, view, out);
+            }
+            ToExecute::Build { packages, time } => {
+                let packages = packages.into_iter().map(Arc::unwrap_or_clone).collect();
+                let batch = Batch { time, checkpoint: false, packages };
+                out.order.push_back(ToOrder::Proposal(self.engine.build_proposal(&batch)));
+            }
+            ToExecute::Validate { seq, batch } => {
+                let accept = self.engine.validate_proposal(&batch.batch).is_ok();
+                out.order.push_back(ToOrder::Verdict { seq, digest: batch.digest, accept });
+            }
+            ToExecute::Replay(blocks) => self.replay(blocks, out)?,
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, delivery: &Delivery, view: View, out: &mut Outbox) {
+        let seq = delivery.seq;
+        assert_eq!(seq, self.executed.next(), "deliveries come in order, each once");
+        self.executed = seq;
+        let mut block = None;
+        if let Some(batch) = &delivery.batch {
+            let executed = self.engine.execute(seq, &batch.batch, batch.digest);
+            if let Some(header) = executed.block {
+                block = Some((header.height, self.engine.block()));
+                out.log.push_back(ToLog::Block { header, body: batch.bytes.clone() });
+            }
+            for reply in executed.replies {
+                let full = reply.replier == self.me;
+                self.reply(reply, full, view, out);
+            }
+        }
+        let checkpoint = delivery.checkpoint.then(|| self.checkpoint(seq, out));
+        out.order.push_back(ToOrder::Executed { seq, block, checkpoint });
+    }
+
+    /// The checkpoint at `seq`, with a snapshot when one is due.
+    fn checkpoint(&mut self, seq: SeqNum, out: &mut Outbox) -> Checkpoint {
+        let checkpoint = self.engine.checkpoint(seq);
+        self.since_snapshot += 1;
+        if self.snapshot_every > 0 && self.since_snapshot >= self.snapshot_every {
+            self.since_snapshot = 0;
+            let chunks = self.engine.snapshot();
+            out.log.push_back(ToLog::Snapshot { checkpoint: checkpoint.clone(), chunks });
+        }
+        checkpoint
+    }
+
+    fn reply(&mut self, reply: PackageReply, full: bool, view: View, out: &mut Outbox) {
+        let PackageReply { client, first, body, digest, .. } = reply;
+        let key = Key::of_replica(Kind::REPLY, self.me, view.0, first.0, digest);
+        self.send(client, key, if full { body } else { Bytes::new() }, out);
+    }
+
+    fn send(&mut self, client: ClientId, key: Key, body: Bytes, out: &mut Outbox) {
+        let to = Principal::Client(client);
+        // A batch holds packages of clients of the genesis only; each was checked.
+        let Ok(tag) = self.keyring.tag(to, &key.to_array()) else { return };
+        let frame = Frame { key, auth: Authenticator::Mac(tag), body };
+        out.send.push_back((to, frame.to_bytes()));
+    }
+
+    fn repeat(
+        &mut self,
+        client: ClientId,
+        first: RequestSeq,
+        count: usize,
+        view: View,
+        out: &mut Outbox,
+    ) {
+        // The engine looks at the numbers only.
+        let package = Package {
+            client,
+            first,
+            kind: OpKind::User,
+            replier: self.me,
+            ops: vec![Bytes::new(); count],
+            digest: Digest::NULL,
+            auth: Authenticator::Mac(Tag::default()),
+        };
+        if let Some(reply) = self.engine.reply(&package) {
+            self.reply(reply, true, view, out);
+        }
+    }
+
+    fn answer(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        question: &[u8],
+        view: View,
+        out: &mut Outbox,
+    ) {
+        let (kind, body) = match self.engine.query(question) {
+            Ok(answer) => (Kind::ANSWER, answer),
+            Err(_) => {
+                let reject = Reject { reason: Reason::Malformed, retry_after_ms: 0 };
+                (Kind::REJECT, reject.to_bytes())
+            }
+        };
+        let digest = tercio_crypto::hash(self.suite, &[&body]);
+        let key = Key::of_replica(kind, self.me, view.0, number, digest);
+        self.send(client, key, body, out);
+    }
+
+    fn replay(&mut self, run: CertifiedBlocks, out: &mut Outbox) -> Result<(), NodeError> {
+        let CertifiedBlocks { blocks, certificate } = run;
+        for block in blocks {
+            let height = block.header.height;
+            let batch = Batch::from_bytes(&block.body, self.suite)
+                .map_err(|why| NodeError::Body { height, why })?;
+            self.engine.replay(&block.header, &batch)?;
+            out.log.push_back(ToLog::Block { header: block.header, body: block.body });
+        }
+        let seq = certificate.checkpoint.seq;
+        let ours = self.checkpoint(seq, out);
+        must_equal(&ours, &certificate.checkpoint)?;
+        self.executed = seq;
+        let windows = self.engine.windows();
+        out.log.push_back(ToLog::Certificate(certificate.clone()));
+        out.order.push_back(ToOrder::Replayed { certificate, windows });
+        Ok(())
+    }
+}
+
+/// Whether our state is what a quorum certified.
+///
+/// # Errors
+/// Names the first field that differs.
+pub(crate) fn must_equal(ours: &Checkpoint, certified: &Checkpoint) -> Result<(), NodeError> {
+    if ours == certified {
+        return Ok(());
+    }
+    let fields = [
+        (ours.height == certified.height, "the height"),
+        (ours.block == certified.block, "the block hash"),
+        (ours.results == certified.results, "the results root"),
+        (ours.state == certified.state, "the state digest"),
+        (ours.clients == certified.clients, "the client table"),
+        (ours.membership == certified.membership, "the membership"),
+        (ours.epoch == certified.epoch, "the epoch"),
+    ];
+    let differing = fields.into_iter().find(|(equal, _)| !equal);
+    let what = differing.map_or("the agreed time", |(_, what)| what);
+    Err(NodeError::StateDiffers { seq: certified.seq, height: certified.height, what })
+}
+
+/// The time that a batch proposed at `nanos` would carry.
+pub(crate) fn proposal_time(nanos: u64) -> Timestamp {
+    Timestamp(nanos / 1000)
+}

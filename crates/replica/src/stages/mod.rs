@@ -1,0 +1,182 @@
+//! The stages of a replica, and the plain data that goes between them.
+//!
+//! Every stage takes commands one by one and puts what follows into an [`Outbox`]. Order matters
+//! within one receiver and not between receivers, so each may be on a thread of its own, with one
+//! queue before it.
+
+mod execute;
+mod log;
+mod order;
+
+pub use execute::ExecuteStage;
+pub use log::LogStage;
+pub use order::{Check, OrderStage};
+
+pub(crate) use execute::must_equal;
+pub(crate) use order::Head;
+
+pub use crate::recover::Stages;
+use crate::sync::{CertifiedBlocks, FetchBlocks};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tercio_consensus::{Delivery, PersistId};
+use tercio_types::{
+    BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Package, Principal,
+    ReplicaId, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Timestamp, View,
+};
+use tercio_wire::EncodedBatch;
+
+/// What the log is told.
+#[derive(Clone, Debug)]
+pub enum ToLog {
+    /// Append to the write-ahead log.
+    Persist {
+        /// Acknowledged when it is durable.
+        id: PersistId,
+        /// The number up to which a stable checkpoint makes it worthless.
+        tag: SeqNum,
+        /// What to append.
+        record: Bytes,
+    },
+    /// Records that belong to numbers up to this one may go.
+    Prune(SeqNum),
+    /// Keep a certificate; a snapshot of its checkpoint is kept with it.
+    Certificate(Arc<CertifiedCheckpoint>),
+    /// Keep signatures on a block.
+    Attestation {
+        /// The block.
+        height: Height,
+        /// Its hash.
+        block: Digest,
+        /// The signatures.
+        signatures: Vec<(ReplicaId, SignatureBytes)>,
+    },
+    /// Append an executed block.
+    Block {
+        /// Its header.
+        header: BlockHeader,
+        /// The encoded batch.
+        body: Bytes,
+    },
+    /// The state at a checkpoint, to be kept if it gets a certificate.
+    Snapshot {
+        /// What it is the state of.
+        checkpoint: Checkpoint,
+        /// Labels and data.
+        chunks: Vec<(Bytes, Bytes)>,
+    },
+    /// Another replica wants blocks.
+    Fetch {
+        /// Who.
+        by: ReplicaId,
+        /// Which.
+        request: FetchBlocks,
+    },
+}
+
+/// What execution is told.
+#[derive(Clone, Debug)]
+pub enum ToExecute {
+    /// Execute.
+    Deliver {
+        /// What.
+        delivery: Delivery,
+        /// The view to name in replies.
+        view: View,
+    },
+    /// Answer a package again that was executed before.
+    Repeat {
+        /// Whose.
+        client: ClientId,
+        /// Its first number.
+        first: RequestSeq,
+        /// How many operations it has.
+        count: usize,
+        /// The view to name.
+        view: View,
+    },
+    /// Answer a question about the state as it stands.
+    Query {
+        /// Who asks.
+        client: ClientId,
+        /// The client's number for the question.
+        number: u64,
+        /// The question.
+        question: Bytes,
+        /// The view to name.
+        view: View,
+    },
+    /// Let the application choose what to propose.
+    Build {
+        /// From these.
+        packages: Vec<Arc<Package>>,
+        /// The time that would be proposed.
+        time: Timestamp,
+    },
+    /// Let the application look at a proposal.
+    Validate {
+        /// Its number.
+        seq: SeqNum,
+        /// The batch.
+        batch: Arc<EncodedBatch>,
+    },
+    /// Execute blocks that a quorum vouches for.
+    Replay(CertifiedBlocks),
+}
+
+/// What ordering is told.
+#[derive(Clone, Debug)]
+pub enum ToOrder {
+    /// All records up to this one are durable.
+    Persisted(PersistId),
+    /// A delivery was executed.
+    Executed {
+        /// Its number.
+        seq: SeqNum,
+        /// The block that it made, if it made one.
+        block: Option<(Height, Digest)>,
+        /// The checkpoint, when it asked for one.
+        checkpoint: Option<Checkpoint>,
+    },
+    /// What the application wants proposed.
+    Proposal(Vec<usize>),
+    /// What the application thinks of a proposal.
+    Verdict {
+        /// Its number.
+        seq: SeqNum,
+        /// The batch.
+        digest: Digest,
+        /// Whether to vote for it.
+        accept: bool,
+    },
+    /// Certified blocks were executed, and gave the certified state.
+    Replayed {
+        /// What state stands at.
+        certificate: Arc<CertifiedCheckpoint>,
+        /// Which of each client's requests are done there.
+        windows: BTreeMap<ClientId, RequestWindow>,
+    },
+    /// The answer to [`ToLog::Fetch`].
+    Blocks {
+        /// Who asked.
+        to: ReplicaId,
+        /// The first height that was asked for.
+        from: Height,
+        /// The body of the BLOCKS message.
+        body: Bytes,
+    },
+}
+
+/// What a stage wants to go elsewhere, in order.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// For the log.
+    pub log: VecDeque<ToLog>,
+    /// For execution.
+    pub execute: VecDeque<ToExecute>,
+    /// For ordering.
+    pub order: VecDeque<ToOrder>,
+    /// Frames for others.
+    pub send: VecDeque<(Principal, Bytes)>,
+}

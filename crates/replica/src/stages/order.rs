@@ -1,0 +1,398 @@
+//! Ordering: verified messages into the protocol, and its effects to where they belong.
+//!
+//! - A frame is verified once ([`tercio_nic::HostNic`]); what does not hold is dropped and counted.
+//! - A request that the application's check refuses, or that comes while the replica is busy, is
+//!   answered REJECT and never reaches the protocol.
+//! - A message of the protocol is authenticated and encoded once, whoever and how many get it.
+//! - What the protocol delivers is executed in order; when it asks to catch up, blocks are fetched
+//!   once all that was delivered is executed ([`crate::sync`]).
+
+use super::{Outbox, ToExecute, ToLog, ToOrder, execute::proposal_time};
+use crate::NodeError;
+use crate::node::NodeStatus;
+use crate::sync::{CatchUp, FetchBlocks, Step, SyncSettings};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tercio_consensus::{Effect, Event, Evidence, Instant, Protocol};
+use tercio_crypto::{Keyring, Verified};
+use tercio_execution::AppError;
+use tercio_nic::{HostNic, Inbound, Plain};
+use tercio_types::{
+    Authenticator, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, OpKind, Principal,
+    ReplicaId, SeqNum, Suite, View,
+};
+use tercio_wire::reject::{Reason, Reject};
+use tercio_wire::{Encode, Forward, Frame, Key, Kind, Message, Received, Request};
+
+/// When a client that found us busy may try again, in milliseconds.
+const BUSY_RETRY_MS: u32 = 20;
+
+/// The application's cheap look at an operation, wherever the application is.
+pub type Check<'a> = &'a dyn Fn(&[u8]) -> Result<(), AppError>;
+
+/// Where execution stands, as far as ordering has heard.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) height: Height,
+    pub(crate) block: Digest,
+    pub(crate) seq: SeqNum,
+    pub(crate) checkpoint: Option<Checkpoint>,
+}
+
+/// The protocol between the network card's side and the other stages.
+pub struct OrderStage<P: Protocol> {
+    me: ReplicaId,
+    suite: Suite,
+    nic: HostNic,
+    keyring: Keyring,
+    protocol: P,
+    catch_up: CatchUp,
+    /// Where to catch up to, once all deliveries are executed.
+    wanted: Option<Arc<CertifiedCheckpoint>>,
+    /// Deliveries that are not executed yet.
+    executing: u64,
+    head: Head,
+    /// The view at the last delivery or timeout: a hint for clients.
+    view: View,
+    /// Whose blocks are being read.
+    serving: BTreeSet<ReplicaId>,
+    /// Whether clients are turned away.
+    busy: bool,
+    dropped: BTreeMap<&'static str, u64>,
+    evidence: BTreeMap<&'static str, u64>,
+}
+
+impl<P: Protocol> OrderStage<P> {
+    pub(crate) fn new(
+        me: ReplicaId,
+        keyring: Keyring,
+        protocol: P,
+        head: Head,
+        sync: SyncSettings,
+    ) -> Self {
+        let membership = keyring.membership().clone();
+        Self {
+            me,
+            suite: membership.suite(),
+            nic: HostNic::new(keyring.clone()),
+            keyring,
+            view: protocol.status().view,
+            protocol,
+            catch_up: CatchUp::new(me, membership, sync),
+            wanted: None,
+            executing: 0,
+            head,
+            serving: BTreeSet::new(),
+            busy: false,
+            dropped: BTreeMap::new(),
+            evidence: BTreeMap::new(),
+        }
+    }
+
+    /// Whether clients are turned away, since later stages are behind.
+    pub fn set_busy(&mut self, busy: bool) {
+        self.busy = busy;
+    }
+
+    /// Takes a frame that came on the link of `from`.
+    ///
+    /// # Errors
+    /// When the replica must stop.
+    pub fn handle_frame(
+        &mut self,
+        from: Principal,
+        bytes: &Bytes,
+        check: Check<'_>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        match self.nic.receive(from, bytes) {
+            // It has been counted.
+            Err(_) => Ok(()),
+            Ok(Inbound::Protocol(message)) => self.tell(Event::Message(message), now, out),
+            Ok(Inbound::Request(request)) => self.on_request(request, check, now, out),
+            Ok(Inbound::Forward(forward)) => self.tell(Event::Forwarded(forward), now, out),
+            Ok(Inbound::Query(query)) => {
+                self.on_query(query, out);
+                Ok(())
+            }
+            Ok(Inbound::FetchBlocks(fetch)) => {
+                self.on_fetch(&fetch, out);
+                Ok(())
+            }
+            Ok(Inbound::Blocks(blocks)) => {
+                if let Principal::Replica(peer) = from {
+                    let height = Height(blocks.message.seq);
+                    let step = self.catch_up.on_blocks(peer, height, &blocks.message.body, now);
+                    self.do_step(step, out);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn on_request(
+        &mut self,
+        request: Verified<Received<Request>>,
+        check: Check<'_>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        let package = &request.message.0;
+        let (client, first) = (package.client, package.first.0);
+        if self.busy {
+            self.reject(client, first, Reason::Busy, out);
+            return Ok(());
+        }
+        if package.kind == OpKind::User && package.ops.iter().any(|op| check(op).is_err()) {
+            self.drop("refused_by_application");
+            self.reject(client, first, Reason::Malformed, out);
+            return Ok(());
+        }
+        self.tell(Event::Request(request), now, out)
+    }
+
+    fn on_query(&mut self, query: Verified<Received<Plain>>, out: &mut Outbox) {
+        let Principal::Client(client) = query.sender() else { return };
+        let Plain { seq: number, body: question, .. } = query.into_inner().message;
+        if self.busy {
+            self.reject(client, number, Reason::Busy, out);
+        } else {
+            let view = self.view;
+            out.execute.push_back(ToExecute::Query { client, number, question, view });
+        }
+    }
+
+    /// A replica wants blocks; one answer at a time for each.
+    fn on_fetch(&mut self, fetch: &Verified<Received<Plain>>, out: &mut Outbox) {
+        let Principal::Replica(by) = fetch.sender() else { return };
+        let Plain { seq, body, .. } = &fetch.message;
+        let Ok(request) = FetchBlocks::decode(*seq, body, self.suite) else {
+            return self.drop("fetch_malformed");
+        };
+        if !self.serving.insert(by) {
+            return self.drop("fetch_while_serving");
+        }
+        out.log.push_back(ToLog::Fetch { by, request });
+    }
+
+    fn drop(&mut self, reason: &'static str) {
+        *self.dropped.entry(reason).or_default() += 1;
+    }
+
+    /// What another stage has to say.
+    ///
+    /// # Errors
+    /// When the replica must stop.
+    pub fn handle(
+        &mut self,
+        message: ToOrder,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        match message {
+            ToOrder::Persisted(id) => self.tell(Event::Persisted(id), now, out),
+            ToOrder::Executed { seq, block, checkpoint } => {
+                self.executing -= 1;
+                self.head.seq = seq;
+                if let Some((height, hash)) = block {
+                    (self.head.height, self.head.block) = (height, hash);
+                }
+                if checkpoint.is_some() {
+                    self.head.checkpoint.clone_from(&checkpoint);
+                }
+                self.tell(Event::Executed { seq, block, checkpoint }, now, out)?;
+                self.begin_catch_up(now, out);
+                Ok(())
+            }
+            ToOrder::Proposal(keep) => self.tell(Event::Proposal(keep), now, out),
+            ToOrder::Verdict { seq, digest, accept } => {
+                self.tell(Event::Verdict { seq, digest, accept }, now, out)
+            }
+            ToOrder::Replayed { certificate, windows } => {
+                let checkpoint = &certificate.checkpoint;
+                self.head = Head {
+                    height: checkpoint.height,
+                    block: checkpoint.block,
+                    seq: checkpoint.seq,
+                    checkpoint: Some(checkpoint.clone()),
+                };
+                let step = self.catch_up.on_replayed(&certificate, now);
+                self.do_step(step, out);
+                if self.catch_up.is_active() {
+                    return Ok(());
+                }
+                self.tell(Event::CaughtUp { certificate, windows }, now, out)
+            }
+            ToOrder::Blocks { to, from, body } => {
+                self.serving.remove(&to);
+                let answer = Plain { kind: Kind::BLOCKS, seq: from.0, body };
+                self.send(to, &answer, out);
+                Ok(())
+            }
+        }
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        [self.protocol.deadline(), self.catch_up.deadline()].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    ///
+    /// # Errors
+    /// When the replica must stop.
+    pub fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
+        if self.catch_up.deadline().is_some_and(|at| at <= now) {
+            let step = self.catch_up.on_timeout(now);
+            self.do_step(step, out);
+        }
+        if self.protocol.deadline().is_some_and(|at| at <= now) {
+            self.tell(Event::Timeout, now, out)?;
+            self.view = self.protocol.status().view;
+        }
+        Ok(())
+    }
+
+    /// Hands an event to the protocol and does what it wants done.
+    pub(crate) fn tell(
+        &mut self,
+        event: Event<P::Message>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        self.protocol.handle(event, now);
+        self.do_effects(now, out)
+    }
+
+    /// Does what the protocol wants done.
+    pub(crate) fn do_effects(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
+        while let Some(effect) = self.protocol.poll_effect() {
+            match effect {
+                Effect::Send { to, message } => self.send(to, &message, out),
+                Effect::Broadcast(message) => self.broadcast(&message, out),
+                Effect::Persist { id, tag, record } => {
+                    out.log.push_back(ToLog::Persist { id, tag, record });
+                }
+                Effect::PruneLog(seq) => out.log.push_back(ToLog::Prune(seq)),
+                Effect::Deliver(delivery) => {
+                    self.executing += 1;
+                    self.view = self.protocol.status().view;
+                    out.execute.push_back(ToExecute::Deliver { delivery, view: self.view });
+                }
+                Effect::Stable(certificate) => out.log.push_back(ToLog::Certificate(certificate)),
+                Effect::CatchUp(certificate) => {
+                    self.wanted = Some(certificate);
+                    self.begin_catch_up(now, out);
+                }
+                Effect::Forward { to, package } => {
+                    self.send(to, &Forward(Arc::unwrap_or_clone(package)), out);
+                }
+                Effect::Repeat { client, first, count } => {
+                    let view = self.view;
+                    out.execute.push_back(ToExecute::Repeat { client, first, count, view });
+                }
+                Effect::Decline { client, first, reason } => {
+                    self.reject(client, first.0, reason, out);
+                }
+                Effect::BuildProposal(packages) => {
+                    let time = proposal_time(now.0);
+                    out.execute.push_back(ToExecute::Build { packages, time });
+                }
+                Effect::ValidateProposal { seq, batch } => {
+                    out.execute.push_back(ToExecute::Validate { seq, batch });
+                }
+                Effect::Attested { height, block, signatures } => {
+                    out.log.push_back(ToLog::Attestation { height, block, signatures });
+                }
+                Effect::Evidence(Evidence::OwnStateDiffers { seq }) => {
+                    return Err(NodeError::OwnStateDiffers { seq });
+                }
+                Effect::Evidence(evidence) => {
+                    *self.evidence.entry(evidence.reason()).or_default() += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to fetch blocks when everything that was delivered is executed: only then is it
+    /// known where the chain goes on.
+    fn begin_catch_up(&mut self, now: Instant, out: &mut Outbox) {
+        if self.executing > 0 {
+            return;
+        }
+        if let Some(target) = self.wanted.take() {
+            let head = (self.head.height, self.head.block, self.head.seq);
+            let step = self.catch_up.begin(target, head, now);
+            self.do_step(step, out);
+        }
+    }
+
+    fn do_step(&mut self, step: Option<Step>, out: &mut Outbox) {
+        match step {
+            None => {}
+            Some(Step::Ask { to, request }) => {
+                let (seq, body) = (request.from.0, request.body());
+                self.send(to, &Plain { kind: Kind::FETCH_BLOCKS, seq, body }, out);
+            }
+            Some(Step::Replay(blocks)) => out.execute.push_back(ToExecute::Replay(blocks)),
+        }
+    }
+
+    fn send(&mut self, to: ReplicaId, message: &impl Message, out: &mut Outbox) {
+        let keyring = &mut self.keyring;
+        let to = Principal::Replica(to);
+        // The protocol names members only; the tag of another would be nobody's to check.
+        let tag = |said: &[u8; 52]| Authenticator::Mac(keyring.tag(to, said).unwrap_or_default());
+        let frame = message.to_frame(self.me, self.suite, tag);
+        out.send.push_back((to, frame.to_bytes()));
+    }
+
+    fn broadcast(&mut self, message: &P::Message, out: &mut Outbox) {
+        if self.keyring.membership().n() == 1 {
+            return;
+        }
+        let keyring = &self.keyring;
+        let frame = message.to_frame(self.me, self.suite, |said| keyring.mac_vector(said));
+        let bytes = frame.to_bytes();
+        for replica in keyring.membership().replicas().filter(|replica| *replica != self.me) {
+            out.send.push_back((Principal::Replica(replica), bytes.clone()));
+        }
+    }
+
+    fn reject(&mut self, client: ClientId, number: u64, reason: Reason, out: &mut Outbox) {
+        let retry_after_ms = if reason == Reason::Busy { BUSY_RETRY_MS } else { 0 };
+        let body = Reject { reason, retry_after_ms }.to_bytes();
+        let digest = tercio_crypto::hash(self.suite, &[&body]);
+        let key = Key::of_replica(Kind::REJECT, self.me, self.view.0, number, digest);
+        let to = Principal::Client(client);
+        // Only requests of known clients get this far.
+        let Ok(tag) = self.keyring.tag(to, &key.to_array()) else { return };
+        let frame = Frame { key, auth: Authenticator::Mac(tag), body };
+        out.send.push_back((to, frame.to_bytes()));
+    }
+
+    /// Where the replica stands.
+    #[must_use]
+    pub fn status(&self) -> NodeStatus {
+        let mut dropped = self.nic.dropped().clone();
+        for (reason, count) in self.dropped.iter().chain(self.catch_up.dropped()) {
+            *dropped.entry(reason).or_default() += count;
+        }
+        NodeStatus {
+            id: self.me,
+            height: self.head.height,
+            block: self.head.block,
+            checkpoint: self.head.checkpoint.clone(),
+            catching_up: self.catch_up.is_active() || self.wanted.is_some(),
+            busy: self.busy,
+            protocol: self.protocol.status(),
+            dropped,
+            evidence: self.evidence.clone(),
+            links: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Catching up: blocks that were missed come from another replica.
+//!
+//! Nothing that a peer says is believed, and nothing uncertified is ever executed.
+//! - Asked by consensus to reach a certified checkpoint ([`CatchUp::begin`]), the replica asks one
+//!   peer for blocks from its head on (FETCH_BLOCKS), and goes on asking it as long as what comes
+//!   is good.
+//! - A block is taken into a bounded buffer when its header follows the one before it and names its
+//!   body.
+//! - The buffer is executed when its last block is the one that a certificate names: the one that
+//!   consensus gave, or one that came along, whose signatures are checked here. Then the state
+//!   must be the certified one, or the replica stops.
+//! - A peer that does not answer in time, sends junk, or sends blocks that no certificate covers is
+//!   passed over, counted, and what it sent is forgotten.
+//!
+//! ```text
+//! FETCH_BLOCKS   key: sequence = first height; body = last height: u64
+//! BLOCKS         key: sequence = the first height that was asked for
+//!                body = list (tercio_wire::list) of blocks, each header | encoded batch
+//!                     | certificate flag: u8 | certificate of the last of them, if the flag is 1
+//! ```
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_consensus::Instant;
+use tercio_ledger::{Block, BlockLog, LedgerError, verify};
+use tercio_types::{
+    BlockHeader, CertifiedCheckpoint, Digest, Height, Membership, ReplicaId, ReplicaSet, SeqNum,
+    Suite,
+};
+use tercio_wire::{Decode, DecodeError, Encode, Reader, block_hash, list};
+
+/// About how many bytes of blocks one answer has; a single block may be longer.
+pub const ANSWER_BYTES: usize = 1 << 20;
+
+/// The most blocks in an answer.
+const ANSWER_BLOCKS: usize = 1 << 14;
+
+/// How a replica catches up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncSettings {
+    /// How long a peer may take for an answer.
+    pub timeout: Duration,
+    /// The most bytes of blocks that wait for their certificate.
+    pub buffer_bytes: usize,
+}
+
+impl Default for SyncSettings {
+    fn default() -> Self {
+        Self { timeout: Duration::from_millis(500), buffer_bytes: 64 << 20 }
+    }
+}
+
+/// Which blocks somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchBlocks {
+    /// The first.
+    pub from: Height,
+    /// The last.
+    pub to: Height,
+}
+
+impl FetchBlocks {
+    /// The body of the message; the first height goes into the key.
+    #[must_use]
+    pub fn body(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.to.0.to_le_bytes())
+    }
+
+    /// Reads what [`Self::body`] wrote.
+    ///
+    /// # Errors
+    /// When the bytes are no height.
+    pub fn decode(from: u64, body: &Bytes, suite: Suite) -> Result<Self, DecodeError> {
+        let mut input = Reader::new(body.clone(), suite);
+        let to = Height(input.u64("fetch blocks")?);
+        input.finish()?;
+        Ok(Self { from: Height(from), to })
+    }
+}
+
+/// Blocks that a quorum vouches for: the last is the one that the certificate names. There may be
+/// none, when nothing but null requests lies between.
+#[derive(Clone, Debug)]
+pub struct CertifiedBlocks {
+    /// The blocks, the first on top of what is executed.
+    pub blocks: Vec<Block>,
+    /// The proof.
+    pub certificate: Arc<CertifiedCheckpoint>,
+}
+
+/// The body of a BLOCKS message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Consecutive blocks.
+    pub blocks: Vec<Block>,
+    /// The certificate of the last of them.
+    pub certificate: Option<CertifiedCheckpoint>,
+}
+
+impl Encode for Blocks {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(out, self.blocks.len(), |i, out| {
+            self.blocks[i].header.encode(out);
+            out.extend_from_slice(&self.blocks[i].body);
+        });
+        out.push(self.certificate.is_some().into());
+        if let Some(certificate) = &self.certificate {
+            certificate.encode(out);
+        }
+    }
+}
+
+impl Decode for Blocks {
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        let suite = input.suite();
+        let items = list::List::decode(input, ANSWER_BLOCKS, "blocks")?;
+        let block = |item: Bytes| {
+            let mut input = Reader::new(item, suite);
+            let header = BlockHeader::decode(&mut input)?;
+            Ok(Block { header, body: input.take_rest() })
+        };
+        let blocks = items.iter().map(block).collect::<Result<_, _>>()?;
+        let certificate = match input.flag("certificate flag")? {
+            true => Some(CertifiedCheckpoint::decode(input)?),
+            false => None,
+        };
+        Ok(Self { blocks, certificate })
+    }
+}
+
+/// The answer to a request for blocks: as many as fit, up to the next certified height, with that
+/// certificate when its block is the last. Empty when the log does not hold the first.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn serve(log: &BlockLog, request: FetchBlocks) -> Result<Bytes, LedgerError> {
+    let certificate = log.certificate_at_or_after(request.from)?;
+    let certified = certificate.as_ref().map(|c| c.checkpoint.height);
+    let end = certified.map_or(request.to, |height| height.min(request.to));
+    let (mut blocks, mut bytes, mut height) = (Vec::new(), 0, request.from);
+    while height <= end && bytes < ANSWER_BYTES && blocks.len() < ANSWER_BLOCKS {
+        let Some(block) = log.read(height)? else { break };
+        if !blocks.is_empty() && bytes + block.body.len() > ANSWER_BYTES {
+            break;
+        }
+        bytes += block.body.len();
+        blocks.push(block);
+        height = height.next();
+    }
+    let last = blocks.last().map(|block| block.header.height);
+    let certificate = certificate.filter(|_| last.is_some() && last == certified);
+    Ok(Blocks { blocks, certificate }.to_bytes())
+}
+
+/// What catching up wants done next.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Ask a peer.
+    Ask {
+        /// Whom.
+        to: ReplicaId,
+        /// For what.
+        request: FetchBlocks,
+    },
+    /// Execute.
+    Replay(CertifiedBlocks),
+}
+
+/// Where the chain stands that blocks are added to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tip {
+    height: Height,
+    hash: Digest,
+    seq: SeqNum,
+}
+
+/// A question that is out.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    peer: ReplicaId,
+    from: Height,
+    deadline: Instant,
+}
+
+/// Catches up with one certified checkpoint at a time.
+#[derive(Debug)]
+pub struct CatchUp {
+    me: ReplicaId,
+    membership: Arc<Membership>,
+    settings: SyncSettings,
+    target: Option<Arc<CertifiedCheckpoint>>,
+    /// What is executed, or handed to execution.
+    executed: Tip,
+    /// Blocks behind it that are not certified yet.
+    buffer: Vec<Block>,
+    bytes: usize,
+    /// The end of the buffer.
+    tip: Tip,
+    asked: Option<Asked>,
+    /// When to begin another round after nobody could help.
+    pause: Option<Instant>,
+    /// Who was no help since the last progress.
+    tried: ReplicaSet,
+    next_peer: ReplicaId,
+    dropped: BTreeMap<&'static str, u64>,
+}
+
+impl CatchUp {
+    /// Nothing to catch up with.
+    #[must_use]
+    pub fn new(me: ReplicaId, membership: Arc<Membership>, settings: SyncSettings) -> Self {
+        let start = Tip { height: Height(0), hash: Digest::NULL, seq: SeqNum(0) };
+        let next_peer = ReplicaId((me.0 + 1) % membership.n() as u16);
+        Self {
+            me,
+            membership,
+            settings,
+            target: None,
+            executed: start,
+            buffer: Vec::new(),
+            bytes: 0,
+            tip: start,
+            asked: None,
+            pause: None,
+            tried: ReplicaSet::EMPTY,
+            next_peer,
+            dropped: BTreeMap::new(),
+        }
+    }
+
+    /// What was dropped, by reason.
+    #[must_use]
+    pub fn dropped(&self) -> &BTreeMap<&'static str, u64> {
+        &self.dropped
+    }
+
+    /// Whether it is under way.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// Goes for `target` from the executed block `height` with hash `hash`, which number `seq`
+    /// ordered.
+    pub fn begin(
+        &mut self,
+        target: Arc<CertifiedCheckpoint>,
+        (height, hash, seq): (Height, Digest, SeqNum),
+        now: Instant,
+    ) -> Option<Step> {
+        self.target = Some(target);
+        self.tried = ReplicaSet::EMPTY;
+        self.go_on_from(Tip { height, hash, seq }, now)
+    }
+
+    fn go_on_from(&mut self, tip: Tip, now: Instant) -> Option<Step> {
+        self.executed = tip;
+        self.forget();
+        self.asked = None;
+        self.pause = None;
+        let target = self.target.clone()?;
+        if tip.height >= target.checkpoint.height {
+            // At the same height there were null requests only; above it our chain is another
+            // one, which the comparison of the states will say.
+            return Some(Step::Replay(CertifiedBlocks { blocks: vec![], certificate: target }));
+        }
+        self.ask(now)
+    }
+
+    fn forget(&mut self) {
+        self.buffer = Vec::new();
+        self.bytes = 0;
+        self.tip = self.executed;
+    }
+
+    /// Asks the peer whose turn it is for what follows the buffer.
+    fn ask(&mut self, now: Instant) -> Option<Step> {
+        let to = self.target.as_ref()?.checkpoint.height;
+        let n = self.membership.n() as u16;
+        let peers = (0..n).map(|i| ReplicaId((self.next_peer.0 + i) % n));
+        let Some(peer) = peers.into_iter().find(|p| *p != self.me && !self.tried.contains(*p))
+        else {
+            // Nobody could help; perhaps somebody can later.
+            self.pause = Some(now + self.settings.timeout);
+            return None;
+        };
+        self.next_peer = peer;
+        let from = self.tip.height.next();
+        self.asked = Some(Asked { peer, from, deadline: now + self.settings.timeout });
+        Some(Step::Ask { to: peer, request: FetchBlocks { from, to } })
+    }
+
+    /// The peer is of no help: what it sent is forgotten, and the next is asked.
+    fn pass_over(&mut self, peer: ReplicaId, reason: &'static str, now: Instant) -> Option<Step> {
+        *self.dropped.entry(reason).or_default() += 1;
+        self.tried.insert(peer);
+        self.asked = None;
+        self.forget();
+        self.ask(now)
+    }
+
+    /// A peer's blocks.
+    pub fn on_blocks(
+        &mut self,
+        peer: ReplicaId,
+        from: Height,
+        body: &Bytes,
+        now: Instant,
+    ) -> Option<Step> {
+        if !self.asked.is_some_and(|asked| asked.peer == peer && asked.from == from) {
+            *self.dropped.entry("blocks_not_asked_for").or_default() += 1;
+            return None;
+        }
+        self.asked = None;
+        match self.take(body) {
+            Err(reason) => self.pass_over(peer, reason, now),
+            Ok(Some(certificate)) => {
+                let blocks = std::mem::take(&mut self.buffer);
+                self.tried = ReplicaSet::EMPTY;
+                Some(Step::Replay(CertifiedBlocks { blocks, certificate }))
+            }
+            Ok(None) => self.ask(now),
+        }
+    }
+
+    /// Checks blocks and adds them to the buffer; gives the certificate that covers it now.
+    fn take(&mut self, body: &Bytes) -> Result<Option<Arc<CertifiedCheckpoint>>, &'static str> {
+        let suite = self.membership.suite();
+        let target = self.target.clone().expect("asked for blocks to reach it");
+        let Blocks { blocks, certificate } =
+            Blocks::from_bytes(body, suite).map_err(|_| "blocks_junk")?;
+        if blocks.is_empty() {
+            return Err("blocks_none");
+        }
+        for block in blocks {
+            let header = &block.header;
+            let follows = header.height == self.tip.height.next()
+                && header.parent == self.tip.hash
+                && header.seq > self.tip.seq
+                && header.suite == suite
+                && header.epoch == self.membership.epoch()
+                && header.height <= target.checkpoint.height;
+            if !follows {
+                return Err("blocks_wrong_chain");
+            }
+            if tercio_crypto::hash(suite, &[&block.body]) != header.body {
+                return Err("blocks_wrong_body");
+            }
+            self.bytes += block.body.len();
+            if self.bytes > self.settings.buffer_bytes {
+                return Err("blocks_uncertified");
+            }
+            self.tip =
+                Tip { height: header.height, hash: block_hash(header), seq: header.seq };
+            self.buffer.push(block);
+        }
+        if self.tip.height == target.checkpoint.height {
+            // The target is certified already; no other certificate is needed.
+            return match self.covers(&target) {
+                true => Ok(Some(target)),
+                false => Err("blocks_wrong_chain"),
+            };
+        }
+        let Some(certificate) = certificate else { return Ok(None) };
+        if !self.covers(&certificate) {
+            return Err("blocks_wrong_certificate");
+        }
+        verify(&self.membership, &certificate).map_err(|_| "blocks_wrong_certificate")?;
+        Ok(Some(Arc::new(certificate)))
+    }
+
+    /// Whether `certificate` names the end of the buffer.
+    fn covers(&self, certificate: &CertifiedCheckpoint) -> bool {
+        let checkpoint = &certificate.checkpoint;
+        checkpoint.height == self.tip.height
+            && checkpoint.block == self.tip.hash
+            && checkpoint.seq >= self.tip.seq
+    }
+
+    /// What was handed to execution is executed. `None` when the target is reached, and the
+    /// catching up over.
+    pub fn on_replayed(&mut self, certificate: &CertifiedCheckpoint, now: Instant) -> Option<Step> {
+        let target = self.target.as_ref()?;
+        let checkpoint = &certificate.checkpoint;
+        if checkpoint.seq >= target.checkpoint.seq {
+            self.target = None;
+            self.forget();
+            return None;
+        }
+        let tip = Tip { height: checkpoint.height, hash: checkpoint.block, seq: checkpoint.seq };
+        self.go_on_from(tip, now)
+    }
+
+    /// When to call [`Self::on_timeout`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.asked.map(|asked| asked.deadline).or(self.pause)
+    }
+
+    /// Time has passed.
+    pub fn on_timeout(&mut self, now: Instant) -> Option<Step> {
+        if let Some(asked) = self.asked.filter(|asked| asked.deadline <= now) {
+            return self.pass_over(asked.peer, "blocks_timed_out", now);
+        }
+        if self.pause.is_some_and(|at| at <= now) {
+            self.pause = None;
+            self.tried = ReplicaSet::EMPTY;
+            self.next_peer = ReplicaId((self.next_peer.0 + 1) % self.membership.n() as u16);
+            return self.ask(now);
+        }
+        None
+    }
+}
