@@ -88,8 +88,7 @@ impl<P: Protocol> Stages<P> {
         let (chain, suite) = (membership.chain(), membership.suite());
         let durable = settings.durability.syncs();
         let files = |part| home.open(part, durable);
-        let (mut blocks, _) =
-            BlockLog::open(files(Part::Blocks)?, chain, settings.ledger.blocks)?;
+        let (mut blocks, _) = BlockLog::open(files(Part::Blocks)?, chain, settings.ledger.blocks)?;
         let snapshots = SnapshotStore::open(files(Part::Snapshots)?, chain)?;
         let (wal, records) = Wal::open(files(Part::Wal)?, chain, settings.ledger.wal)?;
 

@@ -352,8 +352,7 @@ impl CatchUp {
             if self.bytes > self.settings.buffer_bytes {
                 return Err("blocks_uncertified");
             }
-            self.tip =
-                Tip { height: header.height, hash: block_hash(header), seq: header.seq };
+            self.tip = Tip { height: header.height, hash: block_hash(header), seq: header.seq };
             self.buffer.push(block);
         }
         if self.tip.height == target.checkpoint.height {

@@ -1,0 +1,349 @@
+//! A network of nodes wired directly: no sockets, no threads, a clock that jumps.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_consensus::pbft::{Pbft, Recovery};
+use tercio_consensus::{Instant, Protocol, Settings};
+use tercio_counter::Counter;
+use tercio_crypto::{Instance, Keyring, SecretKey, Signer};
+use tercio_execution::{Application, OpResult, decode_results};
+use tercio_ledger::MemStorage;
+use tercio_replica::{Durability, Node, NodeError, NodeSettings, NodeStatus, Output};
+use tercio_types::{
+    Authenticator, ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Member, Membership,
+    OpKind, Package, Principal, ReplicaId, RequestSeq, Suite,
+};
+use tercio_wire::{Frame, Kind, encode_package_content, request_key};
+
+pub(crate) const CLIENT: ClientId = ClientId(7);
+
+pub(crate) fn secret(replica: usize) -> SecretKey {
+    SecretKey::from_seed([replica as u8 + 1; 32])
+}
+
+pub(crate) fn client_secret(client: ClientId) -> SecretKey {
+    SecretKey::from_seed([100 + client.0 as u8; 32])
+}
+
+pub(crate) fn membership(n: usize) -> Arc<Membership> {
+    membership_of(n, ChainId([9; 32]))
+}
+
+pub(crate) fn membership_of(n: usize, chain: ChainId) -> Arc<Membership> {
+    let member = |i| Member { key: secret(i).public(), address: String::new() };
+    let members = (0..n).map(member).collect();
+    let clients = [CLIENT, ClientId(8)]
+        .map(|client| (client, ClientInfo { key: client_secret(client).public() }));
+    let model = FaultModel::Byzantine;
+    let (epoch, suite) = (Epoch(0), Suite::default());
+    let made = Membership::new(chain, epoch, suite, model, members, clients.into());
+    Arc::new(made.unwrap())
+}
+
+pub(crate) fn counter() -> Box<dyn Application> {
+    Box::new(Counter::new(tercio_counter::Settings::default(), Suite::default()))
+}
+
+/// A client that does nothing by itself.
+pub(crate) struct Asker {
+    pub(crate) id: ClientId,
+    pub(crate) keyring: Keyring,
+}
+
+impl Asker {
+    pub(crate) fn new(id: ClientId, membership: &Arc<Membership>) -> Self {
+        let me = Principal::Client(id);
+        let keyring = Keyring::new(me, client_secret(id), membership.clone(), Instance::default());
+        Self { id, keyring }
+    }
+
+    pub(crate) fn package(&self, first: u64, replier: u16, ops: &[&'static [u8]]) -> Package {
+        let ops: Vec<Bytes> = ops.iter().map(|op| Bytes::from_static(op)).collect();
+        let (first, kind, replier) = (RequestSeq(first), OpKind::User, ReplicaId(replier));
+        let mut content = Vec::new();
+        encode_package_content(self.id, first, kind, replier, &ops, &mut content);
+        let digest = tercio_crypto::hash(Suite::default(), &[&content]);
+        let auth = Authenticator::Mac(tercio_types::Tag::default());
+        let mut package = Package { client: self.id, first, kind, replier, ops, digest, auth };
+        let said = request_key(&package).to_array();
+        package.auth = Authenticator::Signature(self.keyring.sign(&said));
+        package
+    }
+
+    pub(crate) fn request(&self, first: u64, replier: u16, ops: &[&'static [u8]]) -> Bytes {
+        let package = self.package(first, replier, ops);
+        let mut content = Vec::new();
+        let Package { client, first, kind, replier, ops, .. } = &package;
+        encode_package_content(*client, *first, *kind, *replier, ops, &mut content);
+        let key = request_key(&package);
+        Frame { key, auth: package.auth, body: content.into() }.to_bytes()
+    }
+
+    /// A frame of ours of any kind.
+    pub(crate) fn frame(&self, kind: Kind, number: u64, body: Bytes) -> Frame {
+        let digest = tercio_crypto::hash(Suite::default(), &[&body]);
+        let key = tercio_wire::Key {
+            kind,
+            flags: 0,
+            sender: tercio_wire::CLIENT_SENDER,
+            view: self.id.0,
+            seq: number,
+            digest,
+        };
+        let auth = Authenticator::Signature(self.keyring.sign(&key.to_array()));
+        Frame { key, auth, body }
+    }
+}
+
+/// What a replica answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) from: ReplicaId,
+    pub(crate) kind: Kind,
+    pub(crate) number: u64,
+    pub(crate) digest: Digest,
+    pub(crate) body: Bytes,
+}
+
+pub(crate) type Make<P> = Box<dyn Fn(&NodeSettings, Signer, Recovery, Instant) -> P>;
+pub(crate) type Tune = Box<dyn Fn(&mut NodeSettings)>;
+pub(crate) type Tamper = Box<dyn FnMut(Principal, Principal, &Bytes) -> Option<Bytes>>;
+
+pub(crate) struct Net<P: Protocol = Pbft> {
+    pub(crate) membership: Arc<Membership>,
+    pub(crate) nodes: Vec<Option<Node<MemStorage, P>>>,
+    pub(crate) disks: Vec<MemStorage>,
+    pub(crate) now: Instant,
+    pub(crate) wire: VecDeque<(Principal, Principal, Bytes)>,
+    pub(crate) answers: BTreeMap<ClientId, Vec<Answer>>,
+    /// Nothing reaches or leaves these.
+    pub(crate) cut: BTreeSet<ReplicaId>,
+    /// Changes frames on their way, or drops them.
+    pub(crate) tamper: Option<Tamper>,
+    pub(crate) stopped: Vec<(ReplicaId, NodeError)>,
+    app: Box<dyn Fn() -> Box<dyn Application>>,
+    tune: Tune,
+    make: Make<P>,
+}
+
+pub(crate) fn quick(settings: &mut NodeSettings) {
+    settings.consensus = Settings {
+        checkpoint_interval: 4,
+        window: 16,
+        checkpoint_idle: Duration::from_millis(200),
+        ..Settings::default()
+    };
+    settings.durability = Durability::Sync;
+    settings.snapshot_every = 2;
+    settings.ledger.blocks.blocks_per_segment = 8;
+}
+
+pub(crate) fn pbft() -> Make<Pbft> {
+    Box::new(|settings, signer, recovery, now| {
+        let NodeSettings { me, membership, consensus, .. } = settings.clone();
+        Pbft::new(me, membership, signer, consensus, recovery, now).unwrap()
+    })
+}
+
+impl Net<Pbft> {
+    pub(crate) fn new(n: usize) -> Self {
+        Self::with(n, Box::new(counter), Box::new(quick), pbft())
+    }
+}
+
+impl<P: Protocol> Net<P> {
+    pub(crate) fn with(
+        n: usize,
+        app: Box<dyn Fn() -> Box<dyn Application>>,
+        tune: Tune,
+        make: Make<P>,
+    ) -> Self {
+        let mut net = Self {
+            membership: membership(n),
+            nodes: (0..n).map(|_| None).collect(),
+            disks: (0..n).map(|_| MemStorage::default()).collect(),
+            now: Instant(1_000_000_000),
+            wire: VecDeque::new(),
+            answers: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            tamper: None,
+            stopped: vec![],
+            app,
+            tune,
+            make,
+        };
+        (0..n).for_each(|i| net.start(i));
+        net
+    }
+
+    pub(crate) fn settings(&self, i: usize) -> NodeSettings {
+        let me = ReplicaId(i as u16);
+        let mut settings = NodeSettings::new(me, secret(i), self.membership.clone());
+        (self.tune)(&mut settings);
+        settings
+    }
+
+    pub(crate) fn try_start(&mut self, i: usize) -> Result<(), NodeError> {
+        let (settings, now) = (self.settings(i), self.now);
+        let made = settings.clone();
+        let node = Node::with_protocol(
+            settings,
+            self.disks[i].clone(),
+            (self.app)(),
+            now,
+            |signer, recovery| Ok((self.make)(&made, signer, recovery, now)),
+        )?;
+        self.nodes[i] = Some(node);
+        self.work(i);
+        Ok(())
+    }
+
+    pub(crate) fn start(&mut self, i: usize) {
+        self.try_start(i).unwrap();
+    }
+
+    pub(crate) fn stop(&mut self, i: usize) {
+        self.nodes[i] = None;
+    }
+
+    pub(crate) fn status(&self, i: usize) -> NodeStatus {
+        self.nodes[i].as_ref().unwrap().status()
+    }
+
+    /// Lets a node do what it has to, and collects what it sends.
+    pub(crate) fn work(&mut self, i: usize) {
+        let me = ReplicaId(i as u16);
+        let Some(node) = &mut self.nodes[i] else { return };
+        if let Err(error) = node.step(self.now) {
+            self.stopped.push((me, error));
+            self.nodes[i] = None;
+            return;
+        }
+        while let Some(Output::Send { to, bytes }) = node.poll_output() {
+            self.wire.push_back((Principal::Replica(me), to, bytes));
+        }
+    }
+
+    pub(crate) fn send(&mut self, from: Principal, to: usize, bytes: Bytes) {
+        self.wire.push_back((from, Principal::Replica(ReplicaId(to as u16)), bytes));
+    }
+
+    /// Sends a request to every replica.
+    pub(crate) fn ask(&mut self, asker: &Asker, first: u64, ops: &[&'static [u8]]) {
+        let bytes = asker.request(first, 0, ops);
+        for i in 0..self.nodes.len() {
+            self.send(Principal::Client(asker.id), i, bytes.clone());
+        }
+    }
+
+    fn deliver(&mut self, from: Principal, to: Principal, bytes: Bytes) {
+        let is_cut = |p: Principal| matches!(p, Principal::Replica(id) if self.cut.contains(&id));
+        if is_cut(from) || is_cut(to) {
+            return;
+        }
+        let bytes = match &mut self.tamper {
+            None => bytes,
+            Some(tamper) => match tamper(from, to, &bytes) {
+                Some(bytes) => bytes,
+                None => return,
+            },
+        };
+        match to {
+            Principal::Client(client) => {
+                let frame = Frame::decode(&bytes, Suite::default()).unwrap();
+                let Principal::Replica(from) = from else { panic!("clients do not answer") };
+                let (kind, number, digest) = (frame.key.kind, frame.key.seq, frame.key.digest);
+                let answer = Answer { from, kind, number, digest, body: frame.body };
+                self.answers.entry(client).or_default().push(answer);
+            }
+            Principal::Replica(id) => {
+                if let Some(node) = &mut self.nodes[id.index()] {
+                    node.handle_frame(from, &bytes, self.now);
+                    self.work(id.index());
+                }
+            }
+        }
+    }
+
+    /// Delivers everything that is under way.
+    pub(crate) fn settle(&mut self) {
+        while let Some((from, to, bytes)) = self.wire.pop_front() {
+            self.deliver(from, to, bytes);
+        }
+    }
+
+    /// Jumps to the next deadline.
+    pub(crate) fn tick(&mut self) {
+        let next = self.nodes.iter().flatten().filter_map(Node::deadline).min();
+        self.now = next.expect("somebody waits for something").max(self.now);
+        for i in 0..self.nodes.len() {
+            if let Some(node) = &mut self.nodes[i]
+                && node.deadline().is_some_and(|at| at <= self.now)
+            {
+                node.handle_timeout(self.now);
+            }
+            self.work(i);
+        }
+    }
+
+    /// Goes on until `done`, or fails after much more than it could take.
+    pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        for _ in 0..20_000 {
+            self.settle();
+            if done(self) {
+                return;
+            }
+            self.tick();
+        }
+        let statuses: Vec<_> = self.nodes.iter().flatten().map(Node::status).collect();
+        panic!("never: {what}; {statuses:#?}; {:?}", self.stopped);
+    }
+
+    /// Orders `count` requests of `asker`, one after the other, from number `first` on.
+    pub(crate) fn order(&mut self, asker: &Asker, first: u64, count: u64) {
+        for number in first..first + count {
+            self.ask(asker, number, &[b"op"]);
+            self.until("enough replies", |net| {
+                net.replies(asker.id, number).len() > net.membership.f()
+            });
+        }
+    }
+
+    pub(crate) fn replies(&self, client: ClientId, number: u64) -> Vec<Answer> {
+        let all = self.answers.get(&client).into_iter().flatten();
+        all.filter(|a| a.kind == Kind::REPLY && a.number == number).cloned().collect()
+    }
+
+    pub(crate) fn all_at(&self, height: u64) -> bool {
+        self.nodes.iter().flatten().all(|node| node.status().height.0 == height)
+    }
+
+    /// All that run are at one head.
+    pub(crate) fn agree(&self) -> bool {
+        let heads: BTreeSet<_> = self
+            .nodes
+            .iter()
+            .flatten()
+            .map(|node| {
+                let status = node.status();
+                (status.height, status.block)
+            })
+            .collect();
+        heads.len() == 1
+    }
+}
+
+/// The results of a full reply.
+pub(crate) fn results(answer: &Answer) -> Vec<u64> {
+    decode_results(&answer.body, Suite::default())
+        .unwrap()
+        .into_iter()
+        .map(|result| match result {
+            OpResult::Executed(bytes) => u64::from_le_bytes(bytes[..8].try_into().unwrap()),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}

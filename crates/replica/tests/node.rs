@@ -1,0 +1,163 @@
+//! Nodes wired directly: the pipeline, recovery, and what is answered.
+
+mod common;
+
+use common::{Asker, CLIENT, Net, results};
+use tercio_replica::NodeError;
+use tercio_types::{ClientId, Principal};
+use tercio_wire::Kind;
+
+#[test]
+fn four_nodes_execute_each_request_once_and_agree() {
+    let mut net = Net::new(4);
+    let (a, b) = (Asker::new(CLIENT, &net.membership), Asker::new(ClientId(8), &net.membership));
+    net.order(&a, 1, 10);
+    net.order(&b, 1, 5);
+    // Sent again, it is not executed again, and everybody answers in full.
+    net.until("all are there", |net| net.agree());
+    net.answers.clear();
+    net.ask(&a, 3, &[b"op"]);
+    net.settle();
+    let replies = net.replies(CLIENT, 3);
+    assert_eq!(replies.len(), 4);
+    for reply in &replies {
+        assert_eq!(results(reply), [3]);
+    }
+    assert!(net.all_at(15), "one block a request, since they came one after the other");
+    net.until("a checkpoint covers all", |net| {
+        (0..4).all(|i| net.status(i).checkpoint.is_some_and(|c| c.height.0 == 15))
+    });
+    for i in 1..4 {
+        assert_eq!(net.status(i).checkpoint, net.status(0).checkpoint);
+        assert_eq!(net.status(i).evidence.len(), 0);
+    }
+}
+
+#[test]
+fn one_replica_answers_in_full_and_the_others_with_the_digest() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    let bytes = asker.request(1, 2, &[b"x", b"y"]);
+    (0..4).for_each(|i| net.send(Principal::Client(CLIENT), i, bytes.clone()));
+    net.until("all reply", |net| net.replies(CLIENT, 1).len() == 4);
+    let replies = net.replies(CLIENT, 1);
+    for reply in &replies {
+        assert_eq!(reply.digest, replies[0].digest);
+        assert_eq!(reply.body.is_empty(), reply.from.0 != 2);
+    }
+    let full = replies.iter().find(|r| r.from.0 == 2).unwrap();
+    assert_eq!(results(full), [1, 2]);
+}
+
+#[test]
+fn one_replica_alone_is_a_network() {
+    let mut net = Net::new(1);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 9);
+    let before = net.status(0);
+    assert_eq!(before.height.0, 9);
+    net.stop(0);
+    net.start(0);
+    net.until("it is where it was", |net| net.status(0).block == before.block);
+    net.order(&asker, 10, 1);
+    assert_eq!(results(&net.replies(CLIENT, 10)[0]), [10]);
+}
+
+#[test]
+fn queries_are_answered_without_ordering() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 3);
+    net.until("all are there", |net| net.agree());
+    let good = asker.frame(Kind::QUERY, 41, bytes::Bytes::new()).to_bytes();
+    let bad = asker.frame(Kind::QUERY, 42, bytes::Bytes::from_static(b"what?")).to_bytes();
+    for i in 0..4 {
+        net.send(Principal::Client(CLIENT), i, good.clone());
+        net.send(Principal::Client(CLIENT), i, bad.clone());
+    }
+    net.settle();
+    let answers = &net.answers[&CLIENT];
+    let good: Vec<_> =
+        answers.iter().filter(|a| a.kind == Kind::ANSWER && a.number == 41).collect();
+    assert_eq!(good.len(), 4);
+    assert!(good.iter().all(|a| a.body.as_ref() == 3u64.to_le_bytes()));
+    assert_eq!(answers.iter().filter(|a| a.kind == Kind::REJECT && a.number == 42).count(), 4);
+    assert!(net.all_at(3));
+}
+
+/// Every node in turn goes down and comes back from its files, while the others go on.
+#[test]
+fn a_restarted_node_takes_up_where_it_stopped() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    let mut next = 1;
+    for i in [3, 2, 1, 0, 3] {
+        net.order(&asker, next, 7);
+        next += 7;
+        net.until("all are there", |net| net.agree());
+        let before = net.status(i);
+        net.stop(i);
+        net.start(i);
+        let after = net.status(i);
+        assert_eq!((after.height, after.block), (before.height, before.block));
+        net.order(&asker, next, 2);
+        next += 2;
+    }
+    net.until("all are there", |net| net.agree());
+    assert!(net.all_at(45));
+    assert!(net.stopped.is_empty());
+}
+
+/// All at once, with whatever was not synced gone.
+#[test]
+fn all_nodes_survive_a_power_cut() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 13);
+    let last = net.replies(CLIENT, 13);
+    assert!(last.len() >= 2);
+    for i in 0..4 {
+        net.stop(i);
+        net.disks[i].crash(&mut |_| 0);
+    }
+    net.wire.clear();
+    (0..4).for_each(|i| net.start(i));
+    net.until("what was acknowledged is there", |net| net.all_at(13));
+    net.order(&asker, 14, 1);
+    net.until("all are there", |net| net.agree());
+    assert_eq!(
+        results(&net.replies(CLIENT, 14).into_iter().find(|r| !r.body.is_empty()).unwrap()),
+        [14]
+    );
+}
+
+/// A flipped bit in a closed segment: the node says where, and does not start.
+#[test]
+fn damage_stops_the_start_and_names_file_and_block() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 6);
+    net.until("all are there", |net| net.agree());
+    net.stop(1);
+    let name = "blocks-00000000000000000001".to_owned();
+    net.disks[1].edit(&name, |bytes| bytes[200] ^= 1);
+    let error = net.try_start(1).unwrap_err();
+    assert!(matches!(error, NodeError::Ledger(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&name) && text.contains("(block 1)"), "{text}");
+}
+
+/// A failed write stops the node, which says so.
+#[test]
+fn a_failed_write_is_fail_stop() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 2);
+    net.disks[2].fail_in(0);
+    net.order(&asker, 3, 3);
+    net.until("it stopped", |net| !net.stopped.is_empty());
+    let (who, error) = &net.stopped[0];
+    assert_eq!(who.0, 2);
+    assert!(error.to_string().contains("injected fault"), "{error}");
+    net.order(&asker, 6, 2);
+}
