@@ -19,11 +19,8 @@ use crate::reply::decode_result;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tercio_crypto::{Hasher, hash};
-use tercio_types::{ClientId, Digest, Package, RequestSeq, RequestWindow, Suite};
+use tercio_types::{ClientId, Digest, Package, RequestSeq, RequestWindow, Suite, WINDOW};
 use tercio_wire::{DecodeError, Reader, list};
-
-/// How far above the lowest number that is not executed a client may go.
-pub const WINDOW: u64 = 1024;
 
 /// Of how many of a client's highest numbers the results are kept.
 pub const KEPT_REPLIES: u64 = WINDOW;
@@ -31,7 +28,6 @@ pub const KEPT_REPLIES: u64 = WINDOW;
 /// The most bytes of results that are kept for a client, unless a single one is longer.
 pub const KEPT_BYTES: usize = 1 << 20;
 
-const WORDS: usize = (WINDOW / 64) as usize;
 const WHAT: &str = "client table";
 
 /// Whether an operation is to be executed.
@@ -51,10 +47,8 @@ struct Kept {
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    /// Every number up to this one is executed. The first that a client uses is 1.
-    low: u64,
-    /// Bit `number % WINDOW` for the executed numbers in `low + 1 ..= low + WINDOW`.
-    above: [u64; WORDS],
+    /// Which numbers are executed. The first that a client uses is 1.
+    executed: RequestWindow,
     /// The number of the first slot.
     floor: u64,
     /// By number from `floor` on; the last slot is taken. `None` where nothing is executed.
@@ -63,45 +57,14 @@ struct Entry {
 }
 
 impl Entry {
-    fn place(number: u64) -> (usize, u64) {
-        let place = number % WINDOW;
-        ((place / 64) as usize, 1 << (place % 64))
-    }
-
     fn admission(&self, number: u64) -> Admission {
-        if number <= self.low {
-            return Admission::Duplicate;
+        if self.executed.contains(RequestSeq(number)) {
+            Admission::Duplicate
+        } else if self.executed.is_beyond(RequestSeq(number)) {
+            Admission::Beyond
+        } else {
+            Admission::Fresh
         }
-        if number - self.low > WINDOW {
-            return Admission::Beyond;
-        }
-        let (word, bit) = Self::place(number);
-        if self.above[word] & bit == 0 { Admission::Fresh } else { Admission::Duplicate }
-    }
-
-    fn mark(&mut self, number: u64) {
-        let (word, bit) = Self::place(number);
-        self.above[word] |= bit;
-        loop {
-            let (word, bit) = Self::place(self.low + 1);
-            if self.above[word] & bit == 0 {
-                return;
-            }
-            self.above[word] &= !bit;
-            self.low += 1;
-        }
-    }
-
-    fn window(&self) -> RequestWindow {
-        let mut marks = [0; WORDS];
-        for i in 0..WINDOW {
-            let (word, bit) = Self::place(self.low + 1 + i);
-            if self.above[word] & bit != 0 {
-                marks[(i / 64) as usize] |= 1 << (i % 64);
-            }
-        }
-        RequestWindow::from_parts(RequestSeq(self.low), marks)
-            .expect("the number after low is not executed")
     }
 
     fn kept(&self, number: u64) -> Option<&Kept> {
@@ -130,8 +93,8 @@ impl Entry {
 
     fn digest(&self, suite: Suite) -> Digest {
         let mut hasher = Hasher::new(suite);
-        hasher.update(&self.low.to_le_bytes());
-        self.above.iter().for_each(|word| hasher.update(&word.to_le_bytes()));
+        hasher.update(&self.executed.low().0.to_le_bytes());
+        self.executed.marks().iter().for_each(|word| hasher.update(&word.to_le_bytes()));
         hasher.update(&self.floor.to_le_bytes());
         for slot in &self.slots {
             hasher.update(&slot.as_ref().map_or(Digest::NULL, |kept| kept.leaf).0);
@@ -139,12 +102,12 @@ impl Entry {
         hasher.finish()
     }
 
-    /// `low: u64 | above: 16 u64 | floor: u64 | list of slots`, an empty item where nothing is
+    /// `low: u64 | marks: 16 u64 | floor: u64 | list of slots`, an empty item where nothing is
     /// executed.
     fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(16 + 8 * WORDS + 4 + 4 * self.slots.len() + self.bytes);
-        out.extend_from_slice(&self.low.to_le_bytes());
-        self.above.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        let mut out = Vec::with_capacity(148 + 4 * self.slots.len() + self.bytes);
+        out.extend_from_slice(&self.executed.low().0.to_le_bytes());
+        self.executed.marks().iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         out.extend_from_slice(&self.floor.to_le_bytes());
         list::encode(&mut out, self.slots.len(), |i, out| {
             if let Some(kept) = &self.slots[i] {
@@ -156,19 +119,20 @@ impl Entry {
 
     fn decode(client: ClientId, bytes: &Bytes, suite: Suite) -> Result<Self, DecodeError> {
         let mut input = Reader::new(bytes.clone(), suite);
-        let low = input.u64(WHAT)?;
-        let mut above = [0; WORDS];
-        for word in &mut above {
+        let low = RequestSeq(input.u64(WHAT)?);
+        let mut marks = *RequestWindow::default().marks();
+        for word in &mut marks {
             *word = input.u64(WHAT)?;
         }
+        let executed =
+            RequestWindow::from_parts(low, marks).ok_or(DecodeError::NotCanonical(WHAT))?;
         let floor = input.u64(WHAT)?;
         let items = list::List::decode(&mut input, KEPT_REPLIES as usize, WHAT)?;
         input.finish()?;
-        if low.checked_add(2 * WINDOW).is_none() || floor.checked_add(items.len() as u64).is_none()
-        {
+        if floor.checked_add(items.len() as u64).is_none() {
             return Err(DecodeError::NotCanonical(WHAT));
         }
-        let mut entry = Self { low, above, floor, slots: VecDeque::new(), bytes: 0 };
+        let mut entry = Self { executed, floor, slots: VecDeque::new(), bytes: 0 };
         for (number, result) in (floor..).zip(items.iter()) {
             if result.is_empty() {
                 entry.slots.push_back(None);
@@ -224,7 +188,7 @@ impl ClientTable {
         admissions.extend(package.numbered().map(|(seq, _)| {
             let admission = entry.admission(seq.0);
             if admission == Admission::Fresh {
-                entry.mark(seq.0);
+                entry.executed.insert(seq);
             }
             admission
         }));
@@ -249,7 +213,7 @@ impl ClientTable {
 
     /// Which of each client's numbers are executed.
     pub(crate) fn windows(&self) -> BTreeMap<ClientId, RequestWindow> {
-        self.entries.iter().map(|(client, entry)| (*client, entry.window())).collect()
+        self.entries.iter().map(|(client, entry)| (*client, entry.executed.clone())).collect()
     }
 
     pub(crate) fn digest(&mut self) -> Digest {

@@ -17,9 +17,10 @@ mod store;
 mod transaction;
 
 pub use application::{AppError, Application, Context, Operation, Proposal, Replies};
-pub use client_table::{KEPT_BYTES, KEPT_REPLIES, WINDOW};
+pub use client_table::{KEPT_BYTES, KEPT_REPLIES};
 pub use engine::{Divergence, Engine, Executed, LATEST, RestoreError};
 pub use merkle_map::MerkleMap;
 pub use reply::{OpResult, PackageReply, decode_results, encode_results};
 pub use store::{CHUNK_BYTES, Store};
+pub use tercio_types::WINDOW;
 pub use transaction::{Footprint, Keyed, Outcome, Transaction, View};

@@ -9,25 +9,26 @@ pub const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize;
 
 /// The numbers of one client that are done.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestWindow {
     low: u64,
+    /// Number `k` of the `WINDOW` above `low` is bit `k % WINDOW`, so that nothing moves when
+    /// `low` does.
     marks: [u64; WORDS],
 }
 
-impl Default for RequestWindow {
-    fn default() -> Self {
-        Self { low: 0, marks: [0; WORDS] }
-    }
+fn place(number: u64) -> (usize, u64) {
+    let place = number % WINDOW;
+    ((place / 64) as usize, 1 << (place % 64))
 }
 
 impl RequestWindow {
-    /// A window as it was: `low` and the marks above it (the number `low + 1 + i` is bit `i % 64`
-    /// of word `i / 64`). `None` when the number after `low` is marked: that is not how a window
-    /// is written down.
+    /// A window as [`Self::low`] and [`Self::marks`] gave it. `None` when the number after `low`
+    /// is marked: that is not how a window is written down; or when `low` is too great to go on.
     #[must_use]
     pub fn from_parts(low: RequestSeq, marks: [u64; WORDS]) -> Option<Self> {
-        (marks[0] & 1 == 0).then_some(Self { low: low.0, marks })
+        let next = low.0.checked_add(2 * WINDOW).map(|_| place(low.0 + 1));
+        next.is_some_and(|(word, bit)| marks[word] & bit == 0).then_some(Self { low: low.0, marks })
     }
 
     /// All numbers up to here are done.
@@ -36,7 +37,8 @@ impl RequestWindow {
         RequestSeq(self.low)
     }
 
-    /// The marks above `low`.
+    /// The marks of the numbers above `low`: number `k` is bit `k % 64` of word
+    /// `k % WINDOW / 64`.
     #[must_use]
     pub fn marks(&self) -> &[u64; WORDS] {
         &self.marks
@@ -51,11 +53,8 @@ impl RequestWindow {
     /// Whether `seq` is done.
     #[must_use]
     pub fn contains(&self, seq: RequestSeq) -> bool {
-        if seq.0 <= self.low {
-            return true;
-        }
-        let i = seq.0 - self.low - 1;
-        i < WINDOW && self.marks[(i / 64) as usize] >> (i % 64) & 1 == 1
+        let (word, bit) = place(seq.0);
+        seq.0 <= self.low || !self.is_beyond(seq) && self.marks[word] & bit != 0
     }
 
     /// Marks `seq` as done; false when it was, or lies beyond the window.
@@ -63,35 +62,15 @@ impl RequestWindow {
         if self.contains(seq) || self.is_beyond(seq) {
             return false;
         }
-        let i = seq.0 - self.low - 1;
-        self.marks[(i / 64) as usize] |= 1 << (i % 64);
-        let done = self.leading();
-        if done > 0 {
-            self.shift(done);
-        }
-        true
-    }
-
-    /// How many marks follow `low` without a gap.
-    fn leading(&self) -> u64 {
-        let mut total = 0;
-        for word in self.marks {
-            let ones = word.trailing_ones();
-            total += u64::from(ones);
-            if ones < 64 {
-                break;
+        let (word, bit) = place(seq.0);
+        self.marks[word] |= bit;
+        loop {
+            let (word, bit) = place(self.low + 1);
+            if self.marks[word] & bit == 0 {
+                return true;
             }
-        }
-        total
-    }
-
-    fn shift(&mut self, by: u64) {
-        self.low += by;
-        let (words, bits) = ((by / 64) as usize, (by % 64) as u32);
-        for i in 0..WORDS {
-            let at = |j: usize| self.marks.get(j).copied().unwrap_or(0);
-            let (near, far) = (at(i + words), at(i + words + 1));
-            self.marks[i] = if bits == 0 { near } else { near >> bits | far << (64 - bits) };
+            self.marks[word] &= !bit;
+            self.low += 1;
         }
     }
 }
@@ -114,7 +93,11 @@ mod tests {
             assert_eq!(window.insert(seq), !beyond && set.insert(seq.0), "{seq}");
         }
         let copy = RequestWindow::from_parts(window.low(), *window.marks());
-        assert_eq!(copy, Some(window));
+        assert_eq!(copy, Some(window.clone()));
+        let (word, bit) = place(window.low + 1);
+        let mut marks = window.marks;
+        marks[word] |= bit;
+        assert_eq!(RequestWindow::from_parts(window.low(), marks), None);
     }
 
     #[test]
