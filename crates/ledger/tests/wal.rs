@@ -153,6 +153,23 @@ fn pruning_removes_what_is_stable_and_nothing_else() {
     assert!(records[0].tag > 10, "at most one file of stable records is left");
 }
 
+/// Wherever the power fails in pruning, no file is missing between two others.
+#[test]
+fn a_crash_in_pruning_leaves_no_gap() {
+    for k in 0..14 {
+        for seed in 0..20 {
+            let mut storage = filled(40, SMALL);
+            let (mut wal, _) = open(&storage).unwrap();
+            storage.fail_in(k);
+            let _ = wal.prune(35);
+            storage.crash(&mut chooser(seed));
+            let (_, records) = open(&storage).unwrap();
+            assert_records(&records, records[0].tag..=40);
+            assert!(records[0].tag <= 36);
+        }
+    }
+}
+
 #[test]
 fn a_record_of_tag_zero_keeps_no_file() {
     let storage = MemStorage::new();
