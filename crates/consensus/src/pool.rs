@@ -258,12 +258,18 @@ impl RequestPool {
         Some((*arrived).max(self.waiting_since))
     }
 
-    /// Forgets arrivals of requests that are done. Cheap: each is forgotten once.
+    /// Forgets what is said of requests that are done. Costs little: a list is gone through when
+    /// half of it has become worthless.
     pub fn trim(&mut self) {
-        while let Some((id, key, _)) = self.arrivals.front() {
-            if self.pending.get(key).is_some_and(|p| p.id == *id) {
-                break;
-            }
+        let alive = |id: u64, key: &Key| self.pending.get(key).is_some_and(|p| p.id == id);
+        let most = 64 + 2 * self.pending.len();
+        if self.arrivals.len() > most {
+            self.arrivals.retain(|(id, key, _)| alive(*id, key));
+        }
+        if self.queue.len() > most {
+            self.queue.retain(|(id, key)| alive(*id, key));
+        }
+        while self.arrivals.front().is_some_and(|(id, key, _)| !alive(*id, key)) {
             self.arrivals.pop_front();
         }
     }
@@ -292,5 +298,56 @@ impl RequestPool {
             }
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tercio_types::{Digest, OpKind, ReplicaId, Tag};
+
+    fn package(client: u64, first: u64) -> Arc<Package> {
+        Arc::new(Package {
+            client: ClientId(client),
+            first: RequestSeq(first),
+            kind: OpKind::User,
+            replier: ReplicaId(0),
+            ops: vec![bytes::Bytes::from_static(b"op")],
+            digest: Digest::NULL,
+            auth: Authenticator::Mac(Tag::default()),
+        })
+    }
+
+    /// One request that nobody orders must not make the pool remember all that came after it.
+    #[test]
+    fn a_stuck_request_does_not_make_the_lists_grow() {
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new());
+        assert_eq!(pool.admit(package(9, 1), Instant(0)), Admission::New);
+        for k in 1..=10_000 {
+            assert_eq!(pool.admit(package(1, k), Instant(k)), Admission::New);
+            pool.delivered(&package(1, k));
+            pool.trim();
+            assert!(pool.arrivals.len() < 100 && pool.queue.len() < 100);
+        }
+        assert_eq!((pool.len(), pool.oldest()), (1, Some(Instant(0))));
+        assert_eq!((pool.queued_ops(), pool.take_batch(10, 10).len()), (1, 1));
+        assert_eq!(pool.admit(package(1, 77), Instant(0)), Admission::Done);
+    }
+
+    #[test]
+    fn batches_keep_the_order_and_the_limits() {
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new());
+        for k in 1..=10 {
+            pool.admit(package(k, 1), Instant(k));
+        }
+        let clients =
+            |batch: Vec<Arc<Package>>| -> Vec<u64> { batch.iter().map(|p| p.client.0).collect() };
+        assert_eq!(clients(pool.take_batch(4, usize::MAX)), [1, 2, 3, 4]);
+        assert_eq!(clients(pool.take_batch(100, 1)), [5], "one at least");
+        pool.delivered(&package(2, 1));
+        pool.requeue([&*package(4, 1)].into_iter(), Instant(50));
+        assert_eq!(pool.oldest(), Some(Instant(50)));
+        assert_eq!(clients(pool.take_batch(100, usize::MAX)), [1, 3, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(pool.queued_ops(), 0);
     }
 }

@@ -12,7 +12,8 @@ use super::{
 const HELPED_AT_ONCE: u64 = 32;
 
 impl<T: VoteTable> Pbft<T> {
-    /// Rule S1: say where we stand, often when we wait for something and seldom when not.
+    /// Rule S1: say where we stand, often when we wait for something and get no further, and seldom
+    /// when there is nothing to wait for.
     pub(super) fn on_status_tick(&mut self) {
         let waits = self.changing
             || self.ahead.is_some()
@@ -21,6 +22,12 @@ impl<T: VoteTable> Pbft<T> {
         let interval =
             if waits { self.settings.status_interval } else { self.settings.idle_interval };
         self.status_deadline = self.now + interval;
+        // Whoever moves is not stuck: what it lacks is most likely on its way.
+        let moves = self.delivered > self.delivered_at_status;
+        self.delivered_at_status = self.delivered;
+        if waits && moves && !self.changing {
+            return;
+        }
         self.broadcast(PbftMessage::Status(Standing {
             view: self.view,
             changing: self.changing,
@@ -43,10 +50,7 @@ impl<T: VoteTable> Pbft<T> {
         for (seq, digest) in missing {
             self.broadcast(PbftMessage::FetchBody { seq, digest });
         }
-        if self.delivered == self.delivered_at_status {
-            self.catch_up();
-        }
-        self.delivered_at_status = self.delivered;
+        self.catch_up();
     }
 
     fn say_view_change(&mut self, to: Option<ReplicaId>) {
