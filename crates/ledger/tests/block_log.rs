@@ -55,8 +55,8 @@ fn a_log_that_ends_with_a_full_segment_goes_on() {
     assert_holds(&open(&storage, 4).0, &all);
 }
 
-/// Issue's promise: a tail cut at any byte of the last record recovers; here at any byte of the
-/// last file, with and without the footer that closes it.
+/// f35: a tail cut at any byte of the last file recovers, with and without the footer that closes
+/// it.
 #[test]
 fn a_tail_torn_at_every_byte_is_cut() {
     for n in [7, 8] {
@@ -108,6 +108,12 @@ fn damage_in_the_middle_is_named() {
     let error = log.read(Height(1)).unwrap_err().to_string();
     assert!(error.contains(&segment(1)) && error.contains("block 1"), "{error}");
     assert_holds(&log, &all[1..]);
+    // A block that is gone, with the next in its place.
+    let (mut storage, _) = log_of(6, 4);
+    let len = 28 + 167 + all[4].1.len();
+    storage.edit(&segment(5), |bytes| drop(bytes.drain(96..96 + len)));
+    let error = BlockLog::open(Box::new(storage), CHAIN, settings(4)).err().unwrap().to_string();
+    assert!(error.contains("block 5") && error.contains("record height"), "{error}");
     // A segment that is gone.
     let mut storage = whole.fork();
     let (mut log, _) = open(&storage, 4);
