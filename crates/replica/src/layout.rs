@@ -1,5 +1,7 @@
 //! Which thread runs which stages, and when what is written is durable.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Which stages get a thread of their own.
@@ -44,6 +46,33 @@ impl Layout {
     }
 }
 
+impl Layout {
+    const NAMES: [(Self, &'static str); 4] = [
+        (Self::AllInOne, "all-in-one"),
+        (Self::ExecutionApart, "execution-apart"),
+        (Self::LogApart, "log-apart"),
+        (Self::BothApart, "both-apart"),
+    ];
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (_, name) = Self::NAMES.iter().find(|(layout, _)| layout == self).expect("all named");
+        f.write_str(name)
+    }
+}
+
+impl FromStr for Layout {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(layout, _)| *layout)
+            .ok_or("unknown layout; write all-in-one, execution-apart, log-apart or both-apart")
+    }
+}
+
 /// When a promise's record counts as durable. What a replica has promised it must know after a
 /// restart, so this says what kind of crash it may survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -63,5 +92,33 @@ impl Durability {
     #[must_use]
     pub fn syncs(self) -> bool {
         self != Self::Memory
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Group(pause) => write!(f, "group({})", pause.as_millis()),
+            Self::Sync => f.write_str("sync"),
+        }
+    }
+}
+
+impl FromStr for Durability {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let group = || text.strip_prefix("group(")?.strip_suffix(')')?.parse().ok();
+        match text {
+            "memory" => Ok(Self::Memory),
+            "sync" => Ok(Self::Sync),
+            _ => match group() {
+                Some(ms @ 1..=1000) => Ok(Self::Group(Duration::from_millis(ms))),
+                _ => Err(
+                    "unknown durability; write memory, sync, or group(N) with N from 1 to 1000 milliseconds",
+                ),
+            },
+        }
     }
 }

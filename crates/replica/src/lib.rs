@@ -14,16 +14,23 @@
 //! What goes between stages is plain data ([`stages`]). A stage never calls another and owns no
 //! thread; whoever drives them moves what they put into their [`stages::Outbox`].
 
+pub mod config;
 mod error;
+pub mod genesis;
 mod home;
 mod layout;
 mod node;
 mod recover;
 pub mod stages;
 pub mod sync;
+mod threads;
+mod toml_error;
 
+pub use config::{ConfigError, Data, ReplicaConfig};
 pub use error::{NodeError, StartError};
+pub use genesis::{App, Genesis};
 pub use home::{Home, Part};
 pub use layout::{Durability, Layout};
 pub use node::{LedgerSettings, Node, NodeSettings, NodeStatus, Output};
 pub use recover::{Stages, membership_digest};
+pub use threads::{ReplicaHandle, start};

@@ -22,8 +22,7 @@ use tercio_types::{
     Authenticator, Batch, Checkpoint, ClientId, Digest, OpKind, Package, Principal, ReplicaId,
     RequestSeq, SeqNum, Suite, Tag, Timestamp, View,
 };
-use tercio_wire::reject::{Reason, Reject};
-use tercio_wire::{Decode, Encode, Frame, Key, Kind};
+use tercio_wire::{Decode, Frame, Key, Kind};
 
 /// The engine with what it needs to talk to clients.
 pub struct ExecuteStage {
@@ -108,7 +107,7 @@ impl ExecuteStage {
                 self.reply(reply, full, view, out);
             }
         }
-        let checkpoint = delivery.checkpoint.then(|| self.checkpoint(seq, out));
+        let checkpoint = delivery.checkpoint.then(|| Box::new(self.checkpoint(seq, out)));
         out.order.push_back(ToOrder::Executed { seq, block, checkpoint });
     }
 
@@ -169,15 +168,12 @@ impl ExecuteStage {
         view: View,
         out: &mut Outbox,
     ) {
-        let (kind, body) = match self.engine.query(question) {
-            Ok(answer) => (Kind::ANSWER, answer),
-            Err(_) => {
-                let reject = Reject { reason: Reason::Malformed, retry_after_ms: 0 };
-                (Kind::REJECT, reject.to_bytes())
-            }
+        // A question that makes no sense has no answer; a REJECT would name a package.
+        let Ok(body) = self.engine.query(question) else {
+            return out.order.push_back(ToOrder::Dropped("query_without_sense"));
         };
         let digest = tercio_crypto::hash(self.suite, &[&body]);
-        let key = Key::of_replica(kind, self.me, view.0, number, digest);
+        let key = Key::of_replica(Kind::ANSWER, self.me, view.0, number, digest);
         self.send(client, key, body, out);
     }
 

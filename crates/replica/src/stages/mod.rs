@@ -137,7 +137,7 @@ pub enum ToOrder {
         /// The block that it made, if it made one.
         block: Option<(Height, Digest)>,
         /// The checkpoint, when it asked for one.
-        checkpoint: Option<Checkpoint>,
+        checkpoint: Option<Box<Checkpoint>>,
     },
     /// What the application wants proposed.
     Proposal(Vec<usize>),
@@ -157,6 +157,8 @@ pub enum ToOrder {
         /// Which of each client's requests are done there.
         windows: BTreeMap<ClientId, RequestWindow>,
     },
+    /// Something was dropped; the reason, to be counted.
+    Dropped(&'static str),
     /// The answer to [`ToLog::Fetch`].
     Blocks {
         /// Who asked.

@@ -157,7 +157,8 @@ impl<P: Protocol> OrderStage<P> {
         let Principal::Client(client) = query.sender() else { return };
         let Plain { seq: number, body: question, .. } = query.into_inner().message;
         if self.busy {
-            self.reject(client, number, Reason::Busy, out);
+            // It will be asked again; a REJECT would name a package.
+            self.drop("query_while_busy");
         } else {
             let view = self.view;
             out.execute.push_back(ToExecute::Query { client, number, question, view });
@@ -199,6 +200,7 @@ impl<P: Protocol> OrderStage<P> {
                 if let Some((height, hash)) = block {
                     (self.head.height, self.head.block) = (height, hash);
                 }
+                let checkpoint = checkpoint.map(|checkpoint| *checkpoint);
                 if checkpoint.is_some() {
                     self.head.checkpoint.clone_from(&checkpoint);
                 }
@@ -224,6 +226,10 @@ impl<P: Protocol> OrderStage<P> {
                     return Ok(());
                 }
                 self.tell(Event::CaughtUp { certificate, windows }, now, out)
+            }
+            ToOrder::Dropped(reason) => {
+                self.drop(reason);
+                Ok(())
             }
             ToOrder::Blocks { to, from, body } => {
                 self.serving.remove(&to);

@@ -1,0 +1,462 @@
+//! The genesis: what all replicas of a network must agree on before the first batch.
+//!
+//! `genesis.toml`, the same at every replica and client:
+//!
+//! ```toml
+//! name = "demo"                  # the network's name, 1 to 64 bytes
+//! suite = "sha256-ed25519"       # hash and signature scheme; the only one, and the default
+//! lag = 0                        # how many heights late headers carry results and state; 0: never
+//!
+//! [[replica]]                    # in order; replica 0 comes first
+//! key = "<64 hexadecimal digits>"
+//! address = "127.0.0.1:7000"     # where it listens; not part of the chain id, so it may change
+//!
+//! [[client]]
+//! id = 1
+//! key = "<64 hexadecimal digits>"
+//!
+//! [counter]                      # the application: this, or [exchange]
+//! iterations = 0                 # how often its loop runs for each operation
+//! reply = 8                      # bytes of a result
+//!
+//! [exchange]
+//! symbols = [{ name = "S0", base = 1, quote = 0 }]
+//! credit = "1208925819614629174706176"   # what an account has of each asset at its opening
+//! operator = 1                   # the client that may deposit; leave it out for nobody
+//! max_accounts = 65536
+//! max_open_orders = 65536        # of an account
+//! max_book_orders = 1048576      # of a market
+//! max_fills = 1024               # of an order
+//!
+//! [consensus]
+//! checkpoint_interval = 128      # a checkpoint after every so many numbers
+//! window = 512                   # how far numbers may run ahead of the stable checkpoint
+//! proposal_hooks = false         # ask the application before proposing and before voting
+//! execute_before_propose = false # propose only on top of an executed batch
+//! ```
+//!
+//! The chain id is the hash of all of it but the addresses, in the canonical encoding of
+//! [`Genesis::encode`]. It enters every key and signature.
+
+use crate::toml_error::{At, FileError, Source};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use tercio_consensus::Settings;
+use tercio_counter::Counter;
+use tercio_exchange::{Exchange, SymbolSpec};
+use tercio_execution::Application;
+use tercio_types::{
+    ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Member, Membership, MembershipError,
+    PublicKey, Suite,
+};
+use thiserror::Error;
+
+const SUITE: &str = "sha256-ed25519";
+
+/// The application that a network runs, with the rules that are part of its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum App {
+    /// The counter service.
+    Counter(tercio_counter::Settings),
+    /// The exchange.
+    Exchange(tercio_exchange::Settings),
+}
+
+impl App {
+    /// The application in its first state.
+    ///
+    /// # Errors
+    /// When its settings make no sense.
+    pub fn build(&self, suite: Suite) -> Result<Box<dyn Application>, GenesisError> {
+        Ok(match self {
+            Self::Counter(settings) => Box::new(Counter::new(*settings, suite)),
+            Self::Exchange(settings) => {
+                Box::new(Exchange::new(settings.clone()).map_err(GenesisError::Exchange)?)
+            }
+        })
+    }
+
+    /// Its name in the genesis.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Counter(_) => "counter",
+            Self::Exchange(_) => "exchange",
+        }
+    }
+}
+
+/// Why a genesis makes no network.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum GenesisError {
+    /// The name is empty or too long.
+    #[error("name: a network's name has 1 to 64 bytes")]
+    Name,
+    /// The replicas make no membership.
+    #[error("replica: {0}")]
+    Membership(#[from] MembershipError),
+    /// The exchange's rules make no sense.
+    #[error("exchange: {0}")]
+    Exchange(tercio_exchange::SettingsError),
+    /// The protocol's settings make no sense.
+    #[error("consensus: {0}")]
+    Consensus(#[from] tercio_consensus::SettingsError),
+    /// Something is wrong in the file.
+    #[error("{0}")]
+    File(#[from] FileError),
+}
+
+/// What all replicas of a network agree on before the first batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Genesis {
+    /// The network's name.
+    pub name: String,
+    /// Hash and signature scheme.
+    pub suite: Suite,
+    /// How many heights late headers carry results and state digest; 0 for not at all.
+    pub lag: u16,
+    /// The replicas, in order.
+    pub replicas: Vec<Member>,
+    /// The clients.
+    pub clients: BTreeMap<ClientId, ClientInfo>,
+    /// What is executed.
+    pub app: App,
+    /// The protocol's settings that all must share; the others are each replica's own.
+    pub consensus: SharedSettings,
+}
+
+/// The settings of the ordering protocol that are part of the genesis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SharedSettings {
+    /// A checkpoint follows every so many numbers.
+    pub checkpoint_interval: u64,
+    /// How far numbers may run ahead of the stable checkpoint.
+    pub window: u64,
+    /// Whether the application is asked before proposing and before voting.
+    pub proposal_hooks: bool,
+    /// Whether a batch is proposed only on top of an executed one.
+    pub execute_before_propose: bool,
+}
+
+impl Default for SharedSettings {
+    fn default() -> Self {
+        let Settings {
+            checkpoint_interval, window, proposal_hooks, execute_before_propose, ..
+        } = Settings::default();
+        Self { checkpoint_interval, window, proposal_hooks, execute_before_propose }
+    }
+}
+
+impl SharedSettings {
+    /// Puts them into a replica's own settings.
+    pub fn apply(&self, settings: &mut Settings) {
+        settings.checkpoint_interval = self.checkpoint_interval;
+        settings.window = self.window;
+        settings.proposal_hooks = self.proposal_hooks;
+        settings.execute_before_propose = self.execute_before_propose;
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SymbolEntry {
+    name: String,
+    base: u16,
+    quote: u16,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CounterEntry {
+    iterations: u64,
+    reply: usize,
+}
+
+impl Default for CounterEntry {
+    fn default() -> Self {
+        let tercio_counter::Settings { iterations, reply } = tercio_counter::Settings::default();
+        Self { iterations, reply }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ExchangeEntry<Text> {
+    symbols: Vec<SymbolEntry>,
+    credit: Option<Text>,
+    operator: Option<u64>,
+    max_accounts: u32,
+    max_open_orders: u32,
+    max_book_orders: u32,
+    max_fills: u32,
+}
+
+fn symbols(settings: &tercio_exchange::Settings) -> Vec<SymbolEntry> {
+    let entry = |s: &SymbolSpec| SymbolEntry { name: s.name.clone(), base: s.base, quote: s.quote };
+    settings.symbols.iter().map(entry).collect()
+}
+
+impl<Text> Default for ExchangeEntry<Text> {
+    fn default() -> Self {
+        let settings = tercio_exchange::Settings::default();
+        Self {
+            symbols: symbols(&settings),
+            credit: None,
+            operator: None,
+            max_accounts: settings.max_accounts,
+            max_open_orders: settings.max_open_orders,
+            max_book_orders: settings.max_book_orders,
+            max_fills: settings.max_fills,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplicaEntry<Text> {
+    key: Text,
+    address: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClientEntry<Id, Text> {
+    id: Id,
+    key: Text,
+}
+
+/// The file. `Text` and `Id` know their place in it when it is read.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File<Text, Id> {
+    name: Text,
+    #[serde(default = "Option::default")]
+    suite: Option<Text>,
+    #[serde(default)]
+    lag: u16,
+    #[serde(default)]
+    consensus: SharedSettings,
+    #[serde(skip_serializing_if = "Option::is_none", default = "Option::default")]
+    counter: Option<CounterEntry>,
+    #[serde(skip_serializing_if = "Option::is_none", default = "Option::default")]
+    exchange: Option<ExchangeEntry<Text>>,
+    replica: Vec<ReplicaEntry<Text>>,
+    #[serde(default = "Vec::new")]
+    client: Vec<ClientEntry<Id, Text>>,
+}
+
+fn hex(key: &PublicKey) -> String {
+    key.as_slice().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn key(source: &Source<'_>, text: &At<String>) -> Result<PublicKey, FileError> {
+    let Ok(Digest(bytes)) = text.get().parse() else {
+        let what = "a public key is 64 hexadecimal digits; `tercio keygen` prints one";
+        return Err(source.at(text, what));
+    };
+    let key = PublicKey::new(&bytes).expect("32 bytes");
+    if tercio_crypto::x25519_public(&key).is_err() {
+        return Err(source.at(text, "these digits are no usable Ed25519 public key"));
+    }
+    Ok(key)
+}
+
+impl Genesis {
+    /// Reads a genesis; `file` is for errors.
+    ///
+    /// # Errors
+    /// Names file, line and key, what is wrong and what to do.
+    pub fn from_toml(text: &str, file: &Path) -> Result<Self, GenesisError> {
+        let source = Source { file, text };
+        let File { name, suite, lag, consensus, counter, exchange, replica, client } =
+            source.parse::<File<At<String>, At<u64>>>()?;
+        if let Some(suite) = suite.filter(|suite| suite.get() != SUITE) {
+            let what = format!("unknown suite; this build knows \"{SUITE}\"");
+            return Err(source.at(&suite, what).into());
+        }
+        if name.get().is_empty() || name.get().len() > 64 {
+            return Err(source.at(&name, "a network's name has 1 to 64 bytes").into());
+        }
+        let app = match (counter, exchange) {
+            (Some(CounterEntry { iterations, reply }), None) => {
+                App::Counter(tercio_counter::Settings { iterations, reply })
+            }
+            (None, Some(entry)) => App::Exchange(exchange_settings(&source, entry)?),
+            _ => {
+                let what = "name the application by exactly one of [counter] and [exchange]";
+                return Err(source.error(0..0, what).into());
+            }
+        };
+        let mut replicas = Vec::new();
+        for entry in replica {
+            replicas.push(Member { key: key(&source, &entry.key)?, address: entry.address });
+        }
+        let mut clients = BTreeMap::new();
+        for entry in client {
+            let info = ClientInfo { key: key(&source, &entry.key)? };
+            if clients.insert(ClientId(*entry.id.get()), info).is_some() {
+                return Err(source.at(&entry.id, "two clients have this id").into());
+            }
+        }
+        let name = name.get().clone();
+        let genesis =
+            Self { name, suite: Suite::default(), lag, replicas, clients, app, consensus };
+        genesis.check()?;
+        Ok(genesis)
+    }
+
+    /// Whether it makes a network.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), GenesisError> {
+        if self.name.is_empty() || self.name.len() > 64 {
+            return Err(GenesisError::Name);
+        }
+        let membership = self.membership()?;
+        self.app.build(self.suite)?;
+        let mut settings = Settings::default();
+        self.consensus.apply(&mut settings);
+        settings.check(&membership)?;
+        Ok(())
+    }
+
+    /// The text of the file.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let replica = |member: &Member| ReplicaEntry {
+            key: hex(&member.key),
+            address: member.address.clone(),
+        };
+        let client =
+            |(id, info): (&ClientId, &ClientInfo)| ClientEntry { id: id.0, key: hex(&info.key) };
+        let (counter, exchange) = match &self.app {
+            App::Counter(tercio_counter::Settings { iterations, reply }) => {
+                (Some(CounterEntry { iterations: *iterations, reply: *reply }), None)
+            }
+            App::Exchange(settings) => {
+                let entry = ExchangeEntry {
+                    symbols: symbols(settings),
+                    credit: Some(settings.credit.to_string()),
+                    operator: settings.operator.map(|client| client.0),
+                    max_accounts: settings.max_accounts,
+                    max_open_orders: settings.max_open_orders,
+                    max_book_orders: settings.max_book_orders,
+                    max_fills: settings.max_fills,
+                };
+                (None, Some(entry))
+            }
+        };
+        let file = File {
+            name: self.name.clone(),
+            suite: Some(SUITE.to_owned()),
+            lag: self.lag,
+            consensus: self.consensus,
+            counter,
+            exchange,
+            replica: self.replicas.iter().map(replica).collect(),
+            client: self.clients.iter().map(client).collect(),
+        };
+        toml::to_string(&file).expect("a genesis can be written as TOML")
+    }
+
+    /// What the chain id is the hash of: everything but the addresses, each text and list with its
+    /// length before it, integers little-endian.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+            out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
+        let mut out = b"tercio genesis 1".to_vec();
+        bytes(&mut out, self.name.as_bytes());
+        out.push(self.suite.number());
+        out.extend_from_slice(&self.lag.to_le_bytes());
+        out.extend_from_slice(&(self.replicas.len() as u64).to_le_bytes());
+        for member in &self.replicas {
+            bytes(&mut out, member.key.as_slice());
+        }
+        out.extend_from_slice(&(self.clients.len() as u64).to_le_bytes());
+        for (id, info) in &self.clients {
+            out.extend_from_slice(&id.0.to_le_bytes());
+            bytes(&mut out, info.key.as_slice());
+        }
+        bytes(&mut out, self.app.name().as_bytes());
+        match &self.app {
+            App::Counter(tercio_counter::Settings { iterations, reply }) => {
+                out.extend_from_slice(&iterations.to_le_bytes());
+                out.extend_from_slice(&(*reply as u64).to_le_bytes());
+            }
+            App::Exchange(settings) => {
+                out.extend_from_slice(&(settings.symbols.len() as u64).to_le_bytes());
+                for symbol in &settings.symbols {
+                    bytes(&mut out, symbol.name.as_bytes());
+                    out.extend_from_slice(&symbol.base.to_le_bytes());
+                    out.extend_from_slice(&symbol.quote.to_le_bytes());
+                }
+                out.extend_from_slice(&settings.credit.to_le_bytes());
+                out.push(settings.operator.is_some().into());
+                out.extend_from_slice(&settings.operator.unwrap_or_default().0.to_le_bytes());
+                for limit in [
+                    settings.max_accounts,
+                    settings.max_open_orders,
+                    settings.max_book_orders,
+                    settings.max_fills,
+                ] {
+                    out.extend_from_slice(&limit.to_le_bytes());
+                }
+            }
+        }
+        let SharedSettings { checkpoint_interval, window, proposal_hooks, execute_before_propose } =
+            self.consensus;
+        out.extend_from_slice(&checkpoint_interval.to_le_bytes());
+        out.extend_from_slice(&window.to_le_bytes());
+        out.push(proposal_hooks.into());
+        out.push(execute_before_propose.into());
+        out
+    }
+
+    /// The network's name for machines: the hash of [`Self::encode`].
+    #[must_use]
+    pub fn chain(&self) -> ChainId {
+        ChainId(tercio_crypto::hash(self.suite, &[&self.encode()]).0)
+    }
+
+    /// The replicas and clients of the first epoch.
+    ///
+    /// # Errors
+    /// When the replicas make no membership.
+    pub fn membership(&self) -> Result<Arc<Membership>, GenesisError> {
+        let (chain, epoch, model) = (self.chain(), Epoch(0), FaultModel::Byzantine);
+        let (members, clients) = (self.replicas.clone(), self.clients.clone());
+        Ok(Arc::new(Membership::new(chain, epoch, self.suite, model, members, clients)?))
+    }
+}
+
+fn exchange_settings(
+    source: &Source<'_>,
+    entry: ExchangeEntry<At<String>>,
+) -> Result<tercio_exchange::Settings, FileError> {
+    let default = tercio_exchange::Settings::default();
+    let credit = match &entry.credit {
+        None => default.credit,
+        Some(text) => u128::from_str(text.get())
+            .map_err(|_| source.at(text, "expected a whole number between quotes"))?,
+    };
+    let symbol = |s: SymbolEntry| SymbolSpec { name: s.name, base: s.base, quote: s.quote };
+    Ok(tercio_exchange::Settings {
+        symbols: entry.symbols.into_iter().map(symbol).collect(),
+        credit,
+        operator: entry.operator.map(ClientId),
+        max_accounts: entry.max_accounts,
+        max_open_orders: entry.max_open_orders,
+        max_book_orders: entry.max_book_orders,
+        max_fills: entry.max_fills,
+    })
+}

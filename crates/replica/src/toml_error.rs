@@ -1,0 +1,63 @@
+//! Errors of the configuration files, with file, line and key.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// What is wrong in a configuration file, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}:{line}: {}{what}", file.display(), key.as_ref().map_or(String::new(), |k| format!("{k}: ")))]
+pub struct FileError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1 on.
+    pub line: usize,
+    /// The key, when it is known.
+    pub key: Option<String>,
+    /// What is wrong, and what to do.
+    pub what: String,
+}
+
+/// A value with its place in the file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct At<T>(pub(crate) toml::Spanned<T>);
+
+impl<T> At<T> {
+    pub(crate) fn get(&self) -> &T {
+        self.0.get_ref()
+    }
+}
+
+/// The text of a file, to say where something is wrong.
+pub(crate) struct Source<'a> {
+    pub(crate) file: &'a Path,
+    pub(crate) text: &'a str,
+}
+
+impl Source<'_> {
+    /// Reads the whole text strictly.
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
+        toml::from_str(self.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            self.error(span, error.message().trim_end())
+        })
+    }
+
+    /// An error at the place of a value.
+    pub(crate) fn at<T>(&self, value: &At<T>, what: impl fmt::Display) -> FileError {
+        self.error(value.0.span(), what)
+    }
+
+    pub(crate) fn error(&self, span: Range<usize>, what: impl fmt::Display) -> FileError {
+        let start = span.start.min(self.text.len());
+        let before = self.text.as_bytes()[..start].iter().filter(|b| **b == b'\n').count();
+        let text = self.text.lines().nth(before).unwrap_or_default();
+        let key = text.split_once('=').map(|(key, _)| key.trim().to_owned());
+        let key = key.filter(|key| !key.is_empty() && !key.starts_with('#'));
+        FileError { file: self.file.to_owned(), line: before + 1, key, what: what.to_string() }
+    }
+}
