@@ -622,9 +622,13 @@ impl ExecuteThread {
                 self.stage.handle(command, &mut out)?;
             }
             if let Some(log) = &self.log {
-                // The block goes first, so that what is said about it finds it there. An error
-                // means that the log has ended, and so will we.
-                out.log.drain(..).try_for_each(|command| log.send(command)).ok();
+                // The block goes first, so that what is said about it finds it there.
+                for command in out.log.drain(..) {
+                    if log.send(command).is_err() {
+                        // The log has ended, and so will we.
+                        return Ok(());
+                    }
+                }
             }
             if self.work.send(out).is_ok() {
                 self.waker.wake();
