@@ -20,3 +20,24 @@ pub fn thread_cpu() -> Duration {
         time.tv_nsec.try_into().expect("nanoseconds of a second are not negative"),
     )
 }
+
+/// Waits until `condition` gives something, looking again every few milliseconds: for what another
+/// process does, which cannot wake us. `None` when `patience` is over.
+pub fn poll_until<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = now() + patience;
+    loop {
+        if let Some(value) = condition() {
+            return Some(value);
+        }
+        if now() >= deadline {
+            return None;
+        }
+        pause(Duration::from_millis(5));
+    }
+}
+
+/// Lets time go by.
+#[expect(clippy::disallowed_methods, reason = "the pace of looking and of offering load")]
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

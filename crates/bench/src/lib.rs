@@ -3,13 +3,21 @@
 //!
 //! - [`calibrate`] measures the primitives that a replicated request is made of and derives from
 //!   them a ceiling for this machine. Every other figure is reported as a fraction of it.
+//! - [`network`] makes networks on this machine, of processes ([`process`]) or threads; [`load`]
+//!   puts load on them, open-loop by default; [`bft`] measures ordering so.
 //!
 //! Architecture invariant: nothing here prints.
 
+pub mod bft;
 pub mod calibrate;
 mod clock;
+pub mod figures;
+pub mod load;
 mod machine;
+pub mod network;
+pub mod process;
+pub mod status;
 pub mod usage;
 
-pub use clock::{now, thread_cpu};
+pub use clock::{now, pause, poll_until, thread_cpu};
 pub use machine::Machine;

@@ -38,6 +38,25 @@ pub fn of_process(pid: u32) -> io::Result<Usage> {
     Ok(Usage { cpu: cpu_of_stat(&stat)?, rss_bytes: rss_kib << 10 })
 }
 
+/// What the threads of this process whose names begin with `prefix` have used until now; the memory
+/// is that of the whole process.
+///
+/// # Errors
+/// When the system keeps no `/proc`.
+pub fn of_own_threads(prefix: &str) -> io::Result<Usage> {
+    let whole = of_process(std::process::id())?;
+    let mut cpu = Duration::ZERO;
+    for task in fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        // A thread may end while we look.
+        let read = |file| fs::read_to_string(task.join(file)).unwrap_or_default();
+        if read("comm").starts_with(prefix) {
+            cpu += cpu_of_stat(&read("stat")).unwrap_or_default();
+        }
+    }
+    Ok(Usage { cpu, ..whole })
+}
+
 /// User and kernel time out of a line of `/proc/PID/stat`. The second field, the program's name,
 /// may hold anything, so fields are counted from its closing parenthesis.
 fn cpu_of_stat(stat: &str) -> io::Result<Duration> {

@@ -2,7 +2,7 @@
 
 use crate::output;
 use clap::error::ErrorKind;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -26,16 +26,27 @@ impl Failure {
         Self::Failed(format!("{}: {what}", path.display()))
     }
 
+    fn text(&self) -> &str {
+        let (Self::Usage(text) | Self::Failed(text)) = self;
+        text
+    }
+
     /// Prints the line and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        let (text, code) = match self {
-            Self::Usage(text) => (text, 2),
-            Self::Failed(text) => (text, 1),
+        let code = match self {
+            Self::Usage(_) => 2,
+            Self::Failed(_) => 1,
         };
         // An error of another crate may have line breaks; the promise is one line.
-        let line = text.split('\n').map(str::trim).collect::<Vec<_>>().join(" ");
+        let line = self.text().split('\n').map(str::trim).collect::<Vec<_>>().join(" ");
         output::error(&format!("tercio: {line}"));
         ExitCode::from(code)
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }
 

@@ -4,10 +4,15 @@
 //! last line, with units in the field names. An error is one line on standard error that says what
 //! is wrong and what to do; the exit status is 2 for wrong usage and 1 for failure.
 
+mod audit;
 mod bench;
+mod demo;
+mod dev;
 mod failure;
 mod keygen;
 mod output;
+mod start;
+mod stop;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -21,6 +26,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Watch replicas order an order flow, lose their primary, and take it back
+    Demo(demo::Args),
+    /// Run a network to play with, in this process and in memory
+    Dev(dev::Args),
+    /// Run one replica from its home
+    Start(start::Args),
+    /// Prove offline that a replica's log is what a quorum signed
+    Audit(audit::Args),
     /// Make a secret key file and print its public key
     Keygen(keygen::Args),
     /// Measure
@@ -29,11 +42,16 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let start = tercio_bench::now();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error, &mut Cli::command()),
     };
     let result = match cli.command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Dev(args) => dev::run(&args, start),
+        Command::Start(args) => start::run(&args),
+        Command::Audit(args) => audit::run(&args),
         Command::Keygen(args) => keygen::run(&args),
         Command::Bench(command) => bench::run(command),
     };

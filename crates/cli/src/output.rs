@@ -1,8 +1,10 @@
 //! The only functions that print. A reader that went away (a closed pipe) is no error.
 
 use crate::failure::Failure;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, Write};
+use std::time::Duration;
 
 /// Prints a line of the result.
 pub(crate) fn line(text: &str) {
@@ -33,4 +35,23 @@ pub(crate) fn report<T: Serialize>(
         human(report);
     }
     Ok(())
+}
+
+/// A progress bar on standard error, over `count` things or over `time` in milliseconds. Draws
+/// nothing when standard error is no terminal.
+pub(crate) fn bar(count: Option<u64>, time: Duration) -> ProgressBar {
+    let (length, numbers) = match count {
+        Some(count) => (count, "{human_pos}/{human_len} "),
+        None => (time.as_millis() as u64, ""),
+    };
+    let template = format!("{{bar:40}} {numbers}{{msg}}");
+    let style = ProgressStyle::with_template(&template).expect("the template is well-formed");
+    ProgressBar::new(length).with_style(style)
+}
+
+/// A line on standard error that says what is going on. Nothing when that is no terminal.
+pub(crate) fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    spinner
 }

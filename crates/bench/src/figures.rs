@@ -1,0 +1,84 @@
+//! Figures in the form in which they are reported.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Latencies, recorded.
+#[derive(Clone, Debug)]
+pub struct Recorder(Histogram<u64>);
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self(Histogram::new(3).expect("three digits are within the histogram's limits"))
+    }
+}
+
+impl Recorder {
+    /// Records `count` latencies of one length.
+    pub fn record(&mut self, latency: Duration, count: u64) {
+        // The histogram grows as it needs to; a nanosecond count of 64 bits always fits.
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        let _ = self.0.record_n(nanos, count);
+    }
+
+    /// Takes in what another recorded.
+    pub fn merge(&mut self, other: &Self) {
+        let _ = self.0.add(&other.0);
+    }
+
+    /// How many were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The distribution.
+    #[must_use]
+    pub fn latency(&self) -> LatencyUs {
+        let at = |quantile| round(self.0.value_at_quantile(quantile) as f64 / 1e3, 1);
+        LatencyUs {
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: round(self.0.max() as f64 / 1e3, 1),
+        }
+    }
+}
+
+/// A distribution of latencies, in microseconds, to three digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LatencyUs {
+    /// Half of all took at most this.
+    pub p50: f64,
+    /// 99 of 100 took at most this.
+    pub p99: f64,
+    /// 999 of 1000 took at most this.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// `value` with so many decimals.
+#[must_use]
+pub fn round(value: f64, decimals: i32) -> f64 {
+    let unit = 10f64.powi(decimals);
+    (value * unit).round() / unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_all_that_was_recorded() {
+        let (mut one, mut other) = (Recorder::default(), Recorder::default());
+        one.record(Duration::from_micros(100), 98);
+        other.record(Duration::from_millis(5), 2);
+        one.merge(&other);
+        let latency = one.latency();
+        assert_eq!(one.count(), 100);
+        assert!((latency.p50 - 100.0).abs() < 1.0 && (latency.max - 5000.0).abs() < 10.0);
+        assert!((latency.p99 - 5000.0).abs() < 10.0, "{latency:?}");
+    }
+}

@@ -1,0 +1,300 @@
+//! Networks on this machine: keys, genesis, a home for each replica, and the replicas themselves,
+//! as processes or as threads of this one.
+
+use crate::process::{ProcessError, ReplicaProcess};
+use crate::usage::{self, Usage};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tercio_client::{Client, ClientAuth, ConnectError, CoreSettings};
+use tercio_crypto::{KeyError, SecretKey};
+use tercio_replica::config::{ConfigError, create_home};
+use tercio_replica::genesis::{App, GenesisError, SharedSettings};
+use tercio_replica::{
+    Durability, Genesis, Layout, NodeError, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
+};
+use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Suite};
+use thiserror::Error;
+
+/// What network to make.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The network's name.
+    pub name: String,
+    /// How many replicas.
+    pub replicas: u16,
+    /// How many clients. Their ids are 1 and up.
+    pub clients: usize,
+    /// What is executed.
+    pub app: App,
+    /// How clients authenticate their packages.
+    pub auth: ClientAuth,
+    /// When what is written counts as durable.
+    pub durability: Durability,
+    /// Which stages have a thread of their own.
+    pub layout: Layout,
+    /// The most operations of a batch.
+    pub batch_ops: usize,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            name: "local".into(),
+            replicas: 4,
+            clients: 1,
+            app: App::Counter(tercio_counter::Settings::default()),
+            auth: ClientAuth::Mac,
+            durability: Durability::Memory,
+            layout: Layout::AllInOne,
+            batch_ops: tercio_consensus::Settings::default().batch_ops,
+        }
+    }
+}
+
+impl Spec {
+    /// The replicas' own settings, as `tercio.toml` has them.
+    fn to_toml(&self) -> String {
+        format!(
+            "layout = \"{}\"\ndurability = \"{}\"\n\n[consensus]\nbatch_ops = {}\n",
+            self.layout, self.durability, self.batch_ops
+        )
+    }
+
+    /// The settings of the network's clients.
+    #[must_use]
+    pub fn core_settings(&self) -> CoreSettings {
+        CoreSettings { auth: self.auth, ..CoreSettings::default() }
+    }
+}
+
+/// Why there is no network.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// No keys could be made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// No port is free.
+    #[error("cannot listen on the loopback network: {0}")]
+    Port(io::Error),
+    /// The genesis makes no sense.
+    #[error(transparent)]
+    Genesis(#[from] GenesisError),
+    /// A replica's home cannot be made or read.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A replica does not start.
+    #[error("replica {id}: {error}")]
+    Start {
+        /// The replica.
+        id: u16,
+        /// Why not.
+        error: StartError,
+    },
+    /// A replica stopped.
+    #[error("replica {id} stopped: {error}")]
+    Stopped {
+        /// The replica.
+        id: u16,
+        /// Why.
+        error: NodeError,
+    },
+    /// A replica process is of no use.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+}
+
+/// A network that was made up: its genesis and everybody's secrets.
+#[derive(Debug)]
+pub struct Network {
+    genesis: Genesis,
+    membership: Arc<Membership>,
+    replicas: Vec<SecretKey>,
+    clients: Vec<SecretKey>,
+}
+
+/// Free ports on the loopback network, held until these are dropped.
+///
+/// # Errors
+/// When there are none.
+pub fn free_ports(count: u16) -> io::Result<Vec<TcpListener>> {
+    (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect()
+}
+
+impl Network {
+    /// Makes keys and genesis of a network whose replicas listen at `addresses`.
+    ///
+    /// # Errors
+    /// When the system gives no randomness, or the spec makes no network.
+    pub fn found(spec: &Spec, addresses: &[SocketAddr]) -> Result<Self, NetworkError> {
+        let keys = |count| (0..count).map(|_| SecretKey::generate()).collect::<Result<Vec<_>, _>>();
+        let (replicas, clients) = (keys(addresses.len())?, keys(spec.clients)?);
+        let member = |(key, address): (&SecretKey, &SocketAddr)| Member {
+            key: key.public(),
+            address: address.to_string(),
+        };
+        let client =
+            |(i, key): (usize, &SecretKey)| (client_id(i), ClientInfo { key: key.public() });
+        let genesis = Genesis {
+            name: spec.name.clone(),
+            suite: Suite::default(),
+            lag: 0,
+            replicas: replicas.iter().zip(addresses).map(member).collect(),
+            clients: clients.iter().enumerate().map(client).collect(),
+            app: spec.app.clone(),
+            consensus: SharedSettings::default(),
+        };
+        genesis.check()?;
+        let membership = genesis.membership()?;
+        Ok(Self { genesis, membership, replicas, clients })
+    }
+
+    /// Makes a network with homes for its replicas in `dir`, on ports that are free now.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn lay_out(dir: &Path, spec: &Spec) -> Result<Self, NetworkError> {
+        let ports = free_ports(spec.replicas).map_err(NetworkError::Port)?;
+        let addresses = ports.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
+        let network = Self::found(spec, &addresses.map_err(NetworkError::Port)?)?;
+        for (id, secret) in (0..).zip(&network.replicas) {
+            let home = home(dir, id);
+            create_home(&home, ReplicaId(id), &network.genesis, secret, &spec.to_toml())?;
+        }
+        Ok(network)
+    }
+
+    /// The genesis.
+    #[must_use]
+    pub fn genesis(&self) -> &Genesis {
+        &self.genesis
+    }
+
+    /// The secret of the `i`-th client.
+    #[must_use]
+    pub fn client_secret(&self, i: usize) -> &SecretKey {
+        &self.clients[i]
+    }
+
+    /// What replica `id` needs to run without a home, writing into memory.
+    #[must_use]
+    pub fn in_memory(&self, id: u16, socket: TcpListener, spec: &Spec) -> ReplicaConfig {
+        let secret = self.replicas[usize::from(id)].clone();
+        let mut node = NodeSettings::new(ReplicaId(id), secret, self.membership.clone());
+        self.genesis.consensus.apply(&mut node.consensus);
+        node.consensus.batch_ops = spec.batch_ops;
+        node.durability = spec.durability;
+        ReplicaConfig { layout: spec.layout, ..ReplicaConfig::new(node, socket) }
+    }
+
+    /// The `i`-th client, linked to a quorum of the replicas.
+    ///
+    /// # Errors
+    /// When too few of them can be reached.
+    pub fn client(&self, i: usize, core: CoreSettings) -> Result<Client, ConnectError> {
+        let (secret, membership) = (self.clients[i].clone(), self.membership.clone());
+        let settings = tercio_client::Settings::new(client_id(i), secret, membership);
+        Client::connect(tercio_client::Settings { core, ..settings })
+    }
+}
+
+fn client_id(i: usize) -> ClientId {
+    ClientId(i as u64 + 1)
+}
+
+/// The home of replica `id` of a network in `dir`.
+#[must_use]
+pub fn home(dir: &Path, id: u16) -> PathBuf {
+    dir.join(format!("replica-{id}"))
+}
+
+/// Starts a replica in this process.
+///
+/// # Errors
+/// When it does not start.
+pub fn start(config: ReplicaConfig, genesis: &Genesis) -> Result<ReplicaHandle, NetworkError> {
+    let id = config.node.me.0;
+    let (app, suite) = (genesis.app.clone(), genesis.suite);
+    let build = move || app.build(suite).expect("the genesis was checked");
+    tercio_replica::start(config, build).map_err(|error| NetworkError::Start { id, error })
+}
+
+/// The replicas of a network that run.
+#[derive(Debug)]
+pub enum Replicas {
+    /// Each a process of its own.
+    Processes(Vec<ReplicaProcess>),
+    /// All in this process.
+    Threads(Vec<ReplicaHandle>),
+}
+
+impl Replicas {
+    /// Starts the replicas whose homes are in `dir`, with `program` as processes of their own or
+    /// without as threads, and waits until all run.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn start(dir: &Path, count: u16, program: Option<&Path>) -> Result<Self, NetworkError> {
+        let Some(program) = program else {
+            let start = |id| {
+                let (config, genesis) = ReplicaConfig::load(&home(dir, id))?;
+                start(config, &genesis)
+            };
+            return Ok(Self::Threads((0..count).map(start).collect::<Result<_, _>>()?));
+        };
+        Ok(Self::Processes(spawn_all(program, dir, count)?))
+    }
+
+    /// What each has used until now. Threads share the memory of the process, which is given for
+    /// each.
+    ///
+    /// # Errors
+    /// When a process is gone.
+    pub fn usage(&self) -> Result<Vec<Usage>, ProcessError> {
+        match self {
+            Self::Processes(all) => all.iter().map(ReplicaProcess::usage).collect(),
+            Self::Threads(all) => (0..all.len() as u16)
+                .map(|id| {
+                    // As the replica names its threads.
+                    usage::of_own_threads(&format!("tercio-{id}-"))
+                        .map_err(|error| ProcessError::Usage { id, error })
+                })
+                .collect(),
+        }
+    }
+
+    /// Stops all in an orderly way.
+    ///
+    /// # Errors
+    /// When one had stopped by itself.
+    pub fn stop(self) -> Result<(), NetworkError> {
+        match self {
+            Self::Processes(all) => {
+                all.into_iter().try_for_each(ReplicaProcess::stop).map_err(NetworkError::from)
+            }
+            Self::Threads(all) => (0..).zip(all).try_for_each(|(id, handle)| {
+                handle.stop().map_err(|error| NetworkError::Stopped { id, error })
+            }),
+        }
+    }
+}
+
+/// Starts a process for each replica whose home is in `dir`, and waits until all run.
+///
+/// # Errors
+/// When one does not.
+pub fn spawn_all(
+    program: &Path,
+    dir: &Path,
+    count: u16,
+) -> Result<Vec<ReplicaProcess>, ProcessError> {
+    let mut all = (0..count)
+        .map(|id| ReplicaProcess::spawn(program, id, &home(dir, id)))
+        .collect::<Result<Vec<_>, _>>()?;
+    for replica in &mut all {
+        replica.wait_ready()?;
+    }
+    Ok(all)
+}

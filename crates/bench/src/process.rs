@@ -1,0 +1,184 @@
+//! Replicas as processes of their own.
+
+use crate::status::ReplicaReport;
+use crate::usage::{self, Usage};
+use crate::{now, poll_until};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// How long a replica may take to start, which includes reading its log, and to stop.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a replica process is of no use.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// It could not be started.
+    #[error("cannot start a replica ({program}): {error}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It ended by itself. What it said is in the text.
+    #[error("replica {id} ended by itself: {said}")]
+    Ended {
+        /// The replica.
+        id: u16,
+        /// The last thing that it said.
+        said: String,
+    },
+    /// It does not answer.
+    #[error("replica {id} did not {what} within {} s; see {log}", PATIENCE.as_secs())]
+    Silent {
+        /// The replica.
+        id: u16,
+        /// What it should have done.
+        what: &'static str,
+        /// Where its messages are.
+        log: String,
+    },
+    /// What it uses cannot be read.
+    #[error("cannot read what replica {id} uses: {error}")]
+    Usage {
+        /// The replica.
+        id: u16,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+/// A replica that runs as a process. Ends with this value, and with this process: it stops when
+/// its standard input is closed.
+#[derive(Debug)]
+pub struct ReplicaProcess {
+    id: u16,
+    dir: PathBuf,
+    child: Child,
+    since: Instant,
+}
+
+impl ReplicaProcess {
+    /// Starts `program start --dir DIR`. Its messages go to the file `stderr.log` in `dir`.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn spawn(program: &Path, id: u16, dir: &Path) -> Result<Self, ProcessError> {
+        let spawn = || {
+            let log = File::options().create(true).append(true).open(dir.join("stderr.log"))?;
+            Command::new(program)
+                .args(["start", "--stop-with-stdin", "--dir"])
+                .arg(dir)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(log)
+                .spawn()
+        };
+        let child = spawn().map_err(|error| {
+            let program = program.display().to_string();
+            ProcessError::Spawn { program, error }
+        })?;
+        Ok(Self { id, dir: dir.to_owned(), child, since: now() })
+    }
+
+    /// The replica.
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// When it was started.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// What it said of itself last; `None` before it said anything.
+    #[must_use]
+    pub fn report(&self) -> Option<ReplicaReport> {
+        ReplicaReport::read(&self.dir).ok().filter(|report| report.pid == self.pid())
+    }
+
+    /// Waits until it says something of itself.
+    ///
+    /// # Errors
+    /// When it ends instead, or takes too long.
+    pub fn wait_ready(&mut self) -> Result<ReplicaReport, ProcessError> {
+        let report = poll_until(PATIENCE, || match self.report() {
+            Some(report) => Some(Ok(report)),
+            None => self.check().err().map(Err),
+        });
+        report.unwrap_or_else(|| Err(self.silent("start")))
+    }
+
+    /// Looks whether it still runs.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn check(&mut self) -> Result<(), ProcessError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => {
+                let log = fs::read_to_string(self.dir.join("stderr.log")).unwrap_or_default();
+                let last = log.lines().rfind(|line| !line.trim().is_empty());
+                let said = last.unwrap_or("it said nothing").to_owned();
+                Err(ProcessError::Ended { id: self.id, said })
+            }
+        }
+    }
+
+    /// What it has used until now.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn usage(&self) -> Result<Usage, ProcessError> {
+        usage::of_process(self.pid()).map_err(|error| ProcessError::Usage { id: self.id, error })
+    }
+
+    /// Ends it at once (SIGKILL), as a crash does, and waits until it is gone.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// Asks it to stop, and waits until it has.
+    ///
+    /// # Errors
+    /// When it does not stop, or stops with a failure.
+    pub fn stop(mut self) -> Result<(), ProcessError> {
+        drop(self.child.stdin.take());
+        let ended = poll_until(PATIENCE, || self.child.try_wait().ok().flatten());
+        match ended {
+            Some(status) if status.success() => Ok(()),
+            Some(_) => self.check(),
+            None => Err(self.silent("stop")),
+        }
+    }
+
+    fn silent(&self, what: &'static str) -> ProcessError {
+        let log = self.dir.join("stderr.log").display().to_string();
+        ProcessError::Silent { id: self.id, what, log }
+    }
+}
+
+impl Drop for ReplicaProcess {
+    fn drop(&mut self) {
+        // Harmless when it has ended: its id is not given to another before it was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,148 @@
+//! The crash: half way the primary is killed, later it is started again.
+
+use super::clients::Progress;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tercio_bench::figures::round;
+use tercio_bench::network;
+use tercio_bench::process::ReplicaProcess;
+use tercio_bench::status::ReplicaReport;
+use tercio_bench::{now, pause, poll_until};
+
+/// How long each step may take before the demonstration is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the bar is drawn.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What the crash came to.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Crash {
+    /// The replica that was killed: the primary of that time.
+    pub(crate) replica: u16,
+    /// How many orders had their result when it was killed.
+    pub(crate) at_order: u64,
+    /// From the kill until it was started again.
+    pub(crate) down_ms: f64,
+    /// How many blocks it executed beyond those on its disk until it was level with the others.
+    pub(crate) catch_up_blocks: u64,
+    /// From its start until it was level with the others.
+    pub(crate) catch_up_ms: f64,
+    /// Whether orders were still coming then.
+    pub(crate) under_load: bool,
+}
+
+/// What a replica is started from.
+#[derive(Clone, Copy)]
+pub(crate) struct Homes<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) dir: &'a Path,
+}
+
+impl Homes<'_> {
+    fn spawn(self, id: u16) -> Result<ReplicaProcess, String> {
+        ReplicaProcess::spawn(self.program, id, &network::home(self.dir, id))
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Whoever watches over the clients, kills and starts.
+pub(crate) struct Watch<'a> {
+    pub(crate) progress: &'a Progress,
+    /// How many orders there will be, when that is known.
+    pub(crate) count: Option<u64>,
+    /// How long the clients go on, when it is not.
+    pub(crate) time: Duration,
+    /// Whether the clients have ended.
+    pub(crate) ended: &'a dyn Fn() -> bool,
+    pub(crate) bar: &'a ProgressBar,
+}
+
+impl Watch<'_> {
+    /// Kills the primary half way and starts it again once the others have a new one; returns when
+    /// it has caught up and the clients have had their time.
+    pub(crate) fn run(
+        &self,
+        replicas: &mut [ReplicaProcess],
+        homes: Homes<'_>,
+    ) -> Result<Crash, String> {
+        let begin = now();
+        self.until(|| self.half_way(begin));
+        let leader = latest(replicas).ok_or("no replica reports its view")?;
+        let victim = usize::from(leader.primary);
+        self.bar.set_message(format!("replica {victim}, the primary, is killed"));
+        let killed = now();
+        let mut crash =
+            Crash { replica: leader.primary, at_order: self.progress.done(), ..Crash::default() };
+        replicas[victim].kill().map_err(|e| format!("cannot kill replica {victim}: {e}"))?;
+
+        let others = |replicas: &[ReplicaProcess]| {
+            let alive = replicas.iter().enumerate().filter(|(i, _)| *i != victim);
+            alive.filter_map(|(_, r)| r.report()).collect::<Vec<_>>()
+        };
+        let done = self.progress.done();
+        self.wait("elect another primary", || {
+            let moved = self.progress.done() > done || (self.ended)();
+            let entered = |r: &ReplicaReport| r.view > leader.view && !r.changing;
+            (moved && others(replicas).iter().any(entered)).then_some(())
+        })?;
+
+        let started = now();
+        crash.down_ms = millis(started - killed);
+        self.bar.set_message(format!("replica {victim} is started again"));
+        replicas[victim] = homes.spawn(leader.primary)?;
+        replicas[victim].wait_ready().map_err(|e| e.to_string())?;
+        // Level is whoever stands no lower than the slowest of the others.
+        let level = self.wait("catch up", || {
+            let goal = others(replicas).iter().map(|r| r.height).min()?;
+            replicas[victim].report().filter(|report| report.height >= goal)
+        })?;
+        crash.catch_up_ms = millis(started.elapsed());
+        crash.catch_up_blocks = level.height - level.start_height;
+        crash.under_load = !(self.ended)();
+        self.bar.set_message(format!("replica {victim} has caught up"));
+        self.until(|| self.count.is_none() && begin.elapsed() >= self.time);
+        Ok(crash)
+    }
+
+    fn half_way(&self, begin: Instant) -> bool {
+        match self.count {
+            Some(count) => self.progress.done() * 2 >= count,
+            None => begin.elapsed() * 2 >= self.time,
+        }
+    }
+
+    /// Draws the bar until `condition` holds or the clients have ended.
+    fn until(&self, condition: impl Fn() -> bool) {
+        while !condition() && !(self.ended)() {
+            self.draw();
+            pause(TICK);
+        }
+    }
+
+    /// Waits for something that the replicas do.
+    fn wait<T>(&self, what: &str, mut condition: impl FnMut() -> Option<T>) -> Result<T, String> {
+        let outcome = poll_until(PATIENCE, || {
+            self.draw();
+            condition()
+        });
+        outcome.ok_or_else(|| format!("the replicas did not {what} within {PATIENCE:?}"))
+    }
+
+    fn draw(&self) {
+        match self.count {
+            Some(_) => self.bar.set_position(self.progress.done()),
+            None => self.bar.set_position(self.bar.elapsed().as_millis() as u64),
+        }
+    }
+}
+
+/// The report of the greatest view.
+fn latest(replicas: &[ReplicaProcess]) -> Option<ReplicaReport> {
+    replicas.iter().filter_map(ReplicaProcess::report).max_by_key(|report| report.view)
+}
+
+fn millis(time: Duration) -> f64 {
+    round(time.as_secs_f64() * 1e3, 1)
+}
