@@ -77,7 +77,7 @@ impl<P: Protocol> OrderStage<P> {
             suite: membership.suite(),
             nic: HostNic::new(keyring.clone()),
             keyring,
-            view: protocol.status().view,
+            view: protocol.view(),
             protocol,
             catch_up: CatchUp::new(me, membership, sync),
             wanted: None,
@@ -257,7 +257,7 @@ impl<P: Protocol> OrderStage<P> {
         }
         if self.protocol.deadline().is_some_and(|at| at <= now) {
             self.tell(Event::Timeout, now, out)?;
-            self.view = self.protocol.status().view;
+            self.view = self.protocol.view();
         }
         Ok(())
     }
@@ -285,7 +285,7 @@ impl<P: Protocol> OrderStage<P> {
                 Effect::PruneLog(seq) => out.log.push_back(ToLog::Prune(seq)),
                 Effect::Deliver(delivery) => {
                     self.executing += 1;
-                    self.view = self.protocol.status().view;
+                    self.view = self.protocol.view();
                     out.execute.push_back(ToExecute::Deliver { delivery, view: self.view });
                 }
                 Effect::Stable(certificate) => out.log.push_back(ToLog::Certificate(certificate)),

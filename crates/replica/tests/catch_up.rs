@@ -1,0 +1,227 @@
+//! Catching up from peers, honest and not: nothing uncertified is ever executed.
+
+mod common;
+
+use bytes::Bytes;
+use common::{Asker, CLIENT, Net, counter, pbft, quick, secret};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tercio_crypto::{Instance, Keyring};
+use tercio_replica::NodeSettings;
+use tercio_replica::sync::Blocks;
+use tercio_types::{Authenticator, Principal, ReplicaId, Suite};
+use tercio_wire::{Decode, Encode, Frame, Kind, block_hash};
+
+/// Replica 3 misses `count` requests while it is cut off.
+fn lagging(net: &mut Net, asker: &Asker, count: u64) {
+    net.cut.insert(ReplicaId(3));
+    net.order(asker, 1, count);
+    net.cut.clear();
+    net.wire.clear();
+}
+
+fn caught_up(net: &mut Net, asker: &Asker, count: u64) {
+    net.order(asker, count + 1, 1);
+    net.until("all are at one head", |net| net.agree());
+    assert!(net.all_at(count + 1));
+    assert!(net.stopped.is_empty(), "{:?}", net.stopped);
+}
+
+#[test]
+fn one_that_was_cut_off_comes_back_through_certified_blocks() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    lagging(&mut net, &asker, 60);
+    let fetched = count_kind(&mut net, Kind::BLOCKS);
+    caught_up(&mut net, &asker, 60);
+    assert!(*fetched.lock().unwrap() > 0, "it came as blocks");
+    // What came as blocks answers clients that ask again.
+    net.answers.clear();
+    net.ask(&asker, 30, &[b"op"]);
+    net.settle();
+    assert_eq!(net.replies(CLIENT, 30).len(), 4);
+    // And it stays where it is over a restart.
+    let before = net.status(3);
+    net.stop(3);
+    net.start(3);
+    assert_eq!(net.status(3).block, before.block);
+}
+
+#[test]
+fn a_fresh_disk_is_filled_again() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 50);
+    net.until("all are there", |net| net.agree());
+    net.stop(2);
+    net.disks[2] = Default::default();
+    net.start(2);
+    caught_up(&mut net, &asker, 50);
+}
+
+/// Counts frames of a kind that pass.
+fn count_kind(net: &mut Net, kind: Kind) -> Arc<Mutex<u64>> {
+    let count = Arc::new(Mutex::new(0));
+    let counted = count.clone();
+    net.tamper = Some(Box::new(move |_, _, bytes| {
+        if Frame::decode(bytes, Suite::default()).unwrap().key.kind == kind {
+            *counted.lock().unwrap() += 1;
+        }
+        Some(bytes.clone())
+    }));
+    count
+}
+
+/// Changes what `liars` answer to requests for blocks, authenticated as theirs.
+fn lie(net: &mut Net, liars: &'static [u16], lie: impl Fn(Blocks) -> Bytes + 'static) {
+    let membership = net.membership.clone();
+    net.tamper = Some(Box::new(move |from, to, bytes| {
+        let mut frame = Frame::decode(bytes, Suite::default()).unwrap();
+        let Principal::Replica(liar) = from else { return Some(bytes.clone()) };
+        if frame.key.kind != Kind::BLOCKS || !liars.contains(&liar.0) {
+            return Some(bytes.clone());
+        }
+        frame.body = lie(Blocks::from_bytes(&frame.body, Suite::default()).unwrap());
+        frame.key.digest = tercio_crypto::hash(Suite::default(), &[&frame.body]);
+        let key = secret(liar.index());
+        let mut keyring = Keyring::new(from, key, membership.clone(), Instance::default());
+        frame.auth = Authenticator::Mac(keyring.tag(to, &frame.key.to_array()).unwrap());
+        Some(frame.to_bytes())
+    }));
+}
+
+/// Two of the three that could help lie in this way; it is counted, and the third is found.
+fn survives(reason: &'static str, how: impl Fn(Blocks) -> Bytes + 'static) {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    lagging(&mut net, &asker, 60);
+    // The first that is asked is the next in order: replica 0.
+    lie(&mut net, &[0, 1], how);
+    caught_up(&mut net, &asker, 60);
+    let dropped = net.status(3).dropped;
+    assert!(dropped.get(reason).is_some_and(|n| *n > 0), "{reason}: {dropped:?}");
+}
+
+#[test]
+fn junk_is_passed_over() {
+    survives("blocks_junk", |_| Bytes::from_static(b"junk"));
+}
+
+#[test]
+fn silence_of_all_blocks_is_passed_over() {
+    survives("blocks_none", |_| Blocks { blocks: vec![], certificate: None }.to_bytes());
+}
+
+#[test]
+fn another_chain_is_passed_over() {
+    survives("blocks_wrong_chain", |mut blocks| {
+        if let Some(first) = blocks.blocks.first_mut() {
+            first.header.parent.0[0] ^= 1;
+        }
+        blocks.to_bytes()
+    });
+}
+
+#[test]
+fn another_body_is_passed_over() {
+    survives("blocks_wrong_body", |mut blocks| {
+        if let Some(last) = blocks.blocks.last_mut() {
+            let mut body = last.body.to_vec();
+            body[0] ^= 1;
+            last.body = body.into();
+        }
+        blocks.to_bytes()
+    });
+}
+
+/// A chain that is whole in itself, but that nobody signed.
+fn forged(mut blocks: Blocks) -> Blocks {
+    let mut parent = None;
+    for block in &mut blocks.blocks {
+        block.header.time.0 += 1;
+        if let Some(parent) = parent {
+            block.header.parent = parent;
+        }
+        parent = Some(block_hash(&block.header));
+    }
+    blocks
+}
+
+#[test]
+fn a_chain_with_the_certificate_of_another_is_passed_over() {
+    survives("blocks_wrong_certificate", |blocks| forged(blocks).to_bytes());
+}
+
+#[test]
+fn a_chain_with_a_forged_certificate_is_passed_over() {
+    survives("blocks_wrong_certificate", |blocks| {
+        let mut blocks = forged(blocks);
+        if let (Some(certificate), Some(last)) = (&mut blocks.certificate, blocks.blocks.last()) {
+            certificate.checkpoint.block = block_hash(&last.header);
+        }
+        blocks.to_bytes()
+    });
+}
+
+#[test]
+fn a_chain_without_certificate_is_never_executed() {
+    survives("blocks_wrong_chain", |blocks| {
+        Blocks { certificate: None, ..forged(blocks) }.to_bytes()
+    });
+}
+
+/// A peer that sends blocks for ever and never a certificate fills a bounded buffer, and no more.
+#[test]
+fn uncertified_blocks_fill_a_bounded_buffer() {
+    let tune = |settings: &mut NodeSettings| {
+        quick(settings);
+        settings.sync.buffer_bytes = 1000;
+    };
+    let mut net = Net::with(4, Box::new(counter), Box::new(tune), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    lagging(&mut net, &asker, 60);
+    lie(&mut net, &[0, 1], |blocks| Blocks { certificate: None, ..blocks }.to_bytes());
+    caught_up(&mut net, &asker, 60);
+    assert!(net.status(3).dropped["blocks_uncertified"] > 0);
+}
+
+/// Fewer signatures than a quorum, or one twice.
+#[test]
+fn a_certificate_without_quorum_is_passed_over() {
+    survives("blocks_wrong_certificate", |mut blocks| {
+        if let Some(certificate) = &mut blocks.certificate {
+            certificate.signatures.truncate(2);
+        }
+        blocks.to_bytes()
+    });
+}
+
+#[test]
+fn one_that_does_not_answer_is_passed_over() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    lagging(&mut net, &asker, 60);
+    net.tamper = Some(Box::new(|from, _, bytes| {
+        let kind = Frame::decode(bytes, Suite::default()).unwrap().key.kind;
+        let silent = kind == Kind::BLOCKS && from != Principal::Replica(ReplicaId(2));
+        (!silent).then(|| bytes.clone())
+    }));
+    caught_up(&mut net, &asker, 60);
+    assert!(net.status(3).dropped["blocks_timed_out"] > 0);
+}
+
+/// What nobody asked for is not even looked at.
+#[test]
+fn blocks_that_were_not_asked_for_are_dropped() {
+    let mut net = Net::new(4);
+    let membership = net.membership.clone();
+    let (from, to) = (Principal::Replica(ReplicaId(0)), Principal::Replica(ReplicaId(1)));
+    let mut keyring = Keyring::new(from, secret(0), membership, Instance::default());
+    let body = Blocks { blocks: vec![], certificate: None }.to_bytes();
+    let digest = tercio_crypto::hash(Suite::default(), &[&body]);
+    let key = tercio_wire::Key::of_replica(Kind::BLOCKS, ReplicaId(0), 0, 1, digest);
+    let auth = Authenticator::Mac(keyring.tag(to, &key.to_array()).unwrap());
+    net.send(from, 1, Frame { key, auth, body }.to_bytes());
+    net.settle();
+    assert_eq!(net.status(1).dropped, BTreeMap::from([("blocks_not_asked_for", 1)]));
+}

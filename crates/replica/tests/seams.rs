@@ -1,0 +1,220 @@
+//! Two seams held by toys: another ordering protocol under the same node, and an application with
+//! proposal hooks that vetoes a batch.
+
+mod common;
+
+use bytes::Bytes;
+use common::{Asker, CLIENT, Net, counter, pbft, quick, results};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tercio_consensus::{Delivery, Effect, Event, Instant, PersistId, Protocol, Status};
+use tercio_counter::Counter;
+use tercio_crypto::Claim;
+use tercio_execution::{AppError, Application, Context, Operation, Proposal, Replies};
+use tercio_replica::NodeSettings;
+use tercio_types::{Batch, Digest, Principal, ReplicaId, SeqNum, SignatureBytes, Suite, Timestamp};
+use tercio_wire::{DecodeError, EncodedBatch, Frame, Key, Kind, Message, package_claim};
+
+/// 'The leader says that this comes next.' No votes, no faults: a toy.
+#[derive(Clone, Debug)]
+struct Next {
+    seq: SeqNum,
+    batch: Arc<EncodedBatch>,
+}
+
+impl Message for Next {
+    fn from_frame(frame: &Frame, suite: Suite) -> Result<Self, DecodeError> {
+        let batch = EncodedBatch::from_bytes(frame.body.clone(), frame.key.digest, suite)?;
+        Ok(Self { seq: SeqNum(frame.key.seq), batch: Arc::new(batch) })
+    }
+
+    fn inner_claims(&self, _suite: Suite, claim: &mut dyn FnMut(Claim<'_>)) {
+        self.batch.batch.packages.iter().for_each(|p| package_claim(p, claim));
+    }
+
+    fn parts(&self, sender: ReplicaId, _suite: Suite) -> (Key, Bytes, Option<SignatureBytes>) {
+        let kind = Kind(Kind::PROTOCOL + 20);
+        let key = Key::of_replica(kind, sender, 0, self.seq.0, self.batch.digest);
+        (key, self.batch.bytes.clone(), None)
+    }
+}
+
+/// Replica 0 leads for ever; what it says is delivered in order.
+struct FixedLeader {
+    me: ReplicaId,
+    next: SeqNum,
+    waiting: BTreeMap<SeqNum, Arc<EncodedBatch>>,
+    written: PersistId,
+    promised: VecDeque<(PersistId, Next)>,
+    effects: VecDeque<Effect<Next>>,
+}
+
+impl FixedLeader {
+    fn deliver(&mut self) {
+        while let Some(batch) = self.waiting.remove(&self.next) {
+            let (seq, batch, checkpoint) = (self.next, Some(batch), false);
+            self.effects.push_back(Effect::Deliver(Delivery { seq, batch, checkpoint }));
+            self.next = self.next.next();
+        }
+    }
+}
+
+impl Protocol for FixedLeader {
+    type Message = Next;
+
+    fn handle(&mut self, event: Event<Next>, _now: Instant) {
+        match event {
+            Event::Message(message) if message.sender() == Principal::Replica(ReplicaId(0)) => {
+                let Next { seq, batch } = message.into_inner().message;
+                self.waiting.insert(seq, batch);
+                self.deliver();
+            }
+            Event::Request(request) if self.me == ReplicaId(0) => {
+                let packages = vec![request.into_inner().message.0];
+                let batch = Batch { time: Timestamp(1), checkpoint: false, packages };
+                let batch = Arc::new(EncodedBatch::new(batch, Suite::default()));
+                // Persist, then send.
+                self.written.0 += 1;
+                let (id, tag) = (self.written, SeqNum(self.written.0));
+                let record = batch.bytes.clone();
+                self.effects.push_back(Effect::Persist { id, tag, record });
+                self.promised.push_back((id, Next { seq: tag, batch }));
+            }
+            Event::Persisted(id) => {
+                while self.promised.front().is_some_and(|(promise, _)| *promise <= id) {
+                    let (_, next) = self.promised.pop_front().unwrap();
+                    self.waiting.insert(next.seq, next.batch.clone());
+                    self.effects.push_back(Effect::Broadcast(next));
+                    self.deliver();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect<Next>> {
+        self.effects.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        // Nothing is ever late; the test's clock wants to go somewhere.
+        Some(Instant(u64::MAX))
+    }
+
+    fn status(&self) -> Status {
+        Status { delivered: SeqNum(self.next.0 - 1), ..Status::default() }
+    }
+}
+
+#[test]
+fn another_protocol_orders_under_the_same_node() {
+    let make = |settings: &NodeSettings, _, _, _| FixedLeader {
+        me: settings.me,
+        next: SeqNum(1),
+        waiting: BTreeMap::new(),
+        written: PersistId(0),
+        promised: VecDeque::new(),
+        effects: VecDeque::new(),
+    };
+    let mut net = Net::with(4, Box::new(counter), Box::new(quick), Box::new(make));
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 5);
+    net.until("all are there", |net| net.all_at(5) && net.agree());
+    assert_eq!(net.replies(CLIENT, 5).len(), 4);
+}
+
+/// A counter that keeps `bad` out of its proposals, and votes against batches with `vetoed`.
+struct Choosy {
+    inner: Counter,
+}
+
+impl Application for Choosy {
+    fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
+        self.inner.execute(context, operations, replies);
+    }
+
+    fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
+        self.inner.query(question)
+    }
+
+    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
+        if operation == b"nonsense" { Err(AppError("nonsense".into())) } else { Ok(()) }
+    }
+
+    fn build_proposal(&mut self, proposal: &Proposal) -> Vec<usize> {
+        let good = proposal.operations.iter().filter(|(_, o)| o.op.as_ref() != b"left out");
+        let mut keep: Vec<usize> = good.map(|(package, _)| *package).collect();
+        keep.dedup();
+        keep
+    }
+
+    fn validate_proposal(&mut self, proposal: &Proposal) -> Result<(), AppError> {
+        if proposal.operations.iter().any(|(_, o)| o.op.as_ref() == b"vetoed") {
+            return Err(AppError("vetoed".into()));
+        }
+        Ok(())
+    }
+
+    fn state_digest(&mut self) -> Digest {
+        self.inner.state_digest()
+    }
+
+    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+        self.inner.snapshot()
+    }
+
+    fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
+        self.inner.restore(chunks)
+    }
+}
+
+fn choosy() -> Net {
+    let app = || -> Box<dyn Application> {
+        Box::new(Choosy { inner: Counter::new(Default::default(), Suite::default()) })
+    };
+    let tune = |settings: &mut NodeSettings| {
+        quick(settings);
+        settings.consensus.proposal_hooks = true;
+    };
+    Net::with(4, Box::new(app), Box::new(tune), pbft())
+}
+
+#[test]
+fn an_application_chooses_what_is_proposed() {
+    let mut net = choosy();
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.ask(&asker, 1, &[b"left out"]);
+    net.ask(&asker, 2, &[b"good"]);
+    net.until("the good one is answered", |net| net.replies(CLIENT, 2).len() > 1);
+    assert!(net.replies(CLIENT, 1).is_empty());
+    let full = net.replies(CLIENT, 2).into_iter().find(|r| !r.body.is_empty()).unwrap();
+    assert_eq!(results(&full), [1]);
+}
+
+#[test]
+fn a_vetoed_batch_is_not_ordered() {
+    let mut net = choosy();
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.ask(&asker, 1, &[b"vetoed"]);
+    net.until("backups veto, view after view", |net| {
+        (0..4).all(|i| net.status(i).protocol.dropped.get("vetoed").is_some_and(|n| *n > 0))
+    });
+    assert!(net.all_at(0), "nobody executed it");
+    assert!(net.replies(CLIENT, 1).is_empty());
+}
+
+#[test]
+fn nonsense_is_refused_before_it_is_ordered() {
+    let mut net = choosy();
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.ask(&asker, 1, &[b"good", b"nonsense"]);
+    net.settle();
+    let answers = &net.answers[&CLIENT];
+    assert_eq!(answers.len(), 4);
+    for answer in answers {
+        assert_eq!((answer.kind, answer.number), (Kind::REJECT, 1));
+        // Reason 4 is 'malformed', and trying again is no use.
+        assert_eq!(answer.body.as_ref(), [4, 0, 0, 0, 0]);
+    }
+    assert_eq!(net.status(0).dropped["refused_by_application"], 1);
+}
