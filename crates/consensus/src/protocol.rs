@@ -285,7 +285,10 @@ pub trait Protocol: Send {
     /// When to hand in [`Event::Timeout`]. Asked again after every event.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Where it stands.
+    /// The view that it is in, or waits for: a hint for clients.
+    fn view(&self) -> View;
+
+    /// Where it stands, at length.
     fn status(&self) -> Status;
 }
 

@@ -12,7 +12,9 @@ use tercio_counter::Counter;
 use tercio_crypto::Claim;
 use tercio_execution::{AppError, Application, Context, Operation, Proposal, Replies};
 use tercio_replica::NodeSettings;
-use tercio_types::{Batch, Digest, Principal, ReplicaId, SeqNum, SignatureBytes, Suite, Timestamp};
+use tercio_types::{
+    Batch, Digest, Principal, ReplicaId, SeqNum, SignatureBytes, Suite, Timestamp, View,
+};
 use tercio_wire::{DecodeError, EncodedBatch, Frame, Key, Kind, Message, package_claim};
 
 /// 'The leader says that this comes next.' No votes, no faults: a toy.
@@ -99,6 +101,10 @@ impl Protocol for FixedLeader {
     fn deadline(&self) -> Option<Instant> {
         // Nothing is ever late; the test's clock wants to go somewhere.
         Some(Instant(u64::MAX))
+    }
+
+    fn view(&self) -> View {
+        View(0)
     }
 
     fn status(&self) -> Status {

@@ -463,6 +463,10 @@ impl<T: VoteTable> Protocol for Pbft<T> {
         .min()
     }
 
+    fn view(&self) -> View {
+        self.view
+    }
+
     fn status(&self) -> Status {
         Status {
             view: self.view,
