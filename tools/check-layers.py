@@ -6,6 +6,7 @@ must not depend on, directly or through others. ARCHITECTURE.md gives the reason
 """
 
 import json
+import re
 import subprocess
 import sys
 
@@ -37,8 +38,11 @@ for app in APPS:
 
 
 def main():
-    command = ["cargo", "metadata", "--format-version", "1", "--locked"]
-    metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    # Without a platform, cargo would fetch the crates of all of them.
+    host = re.search(r"^host: (.*)$", output("rustc", "-vV"), re.MULTILINE).group(1)
+    metadata = json.loads(
+        output("cargo", "metadata", "--format-version=1", "--locked", "--filter-platform", host)
+    )
     names = {package["id"]: package["name"] for package in metadata["packages"]}
     # Ordinary dependencies only: tests may use more.
     edges = {
@@ -75,6 +79,10 @@ def main():
     for problem in problems:
         print(problem)
     return 1 if problems else 0
+
+
+def output(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def metadata_of(metadata, package_id):
