@@ -1,0 +1,89 @@
+//! Who takes part: the keys of all replicas and clients of a simulated network. They depend on
+//! nothing but `n`, so a cast is made once and shared by all runs of that size.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tercio_crypto::{Instance, Keyring, SecretKey, hash};
+use tercio_types::{
+    ChainId, ClientId, ClientInfo, Epoch, FaultModel, Member, Membership, Principal, ReplicaId,
+    Suite,
+};
+
+/// How many clients the genesis of every simulated network admits. Their ids start at 1.
+pub const CLIENTS: u64 = 6;
+
+/// The keys of a network of `n` replicas.
+#[derive(Debug)]
+pub struct Cast {
+    membership: Arc<Membership>,
+    replicas: Vec<SecretKey>,
+    clients: BTreeMap<ClientId, SecretKey>,
+}
+
+fn secret(role: &[u8], id: u64) -> SecretKey {
+    SecretKey::from_seed(hash(Suite::default(), &[b"tercio-sim", role, &id.to_le_bytes()]).0)
+}
+
+impl Cast {
+    /// The cast of `n` replicas.
+    ///
+    /// # Panics
+    /// When a network cannot have `n` replicas.
+    #[must_use]
+    pub fn new(n: usize) -> Arc<Self> {
+        let replicas: Vec<_> = (0..n as u64).map(|i| secret(b"replica", i)).collect();
+        let clients: BTreeMap<_, _> =
+            (1..=CLIENTS).map(|i| (ClientId(i), secret(b"client", i))).collect();
+        let member = |(i, key): (usize, &SecretKey)| Member {
+            key: key.public(),
+            address: format!("replica-{i}.sim:1"),
+        };
+        let membership = Membership::new(
+            ChainId(hash(Suite::default(), &[b"tercio-sim chain", &(n as u64).to_le_bytes()]).0),
+            Epoch(0),
+            Suite::default(),
+            FaultModel::Byzantine,
+            replicas.iter().enumerate().map(member).collect(),
+            clients.iter().map(|(id, key)| (*id, ClientInfo { key: key.public() })).collect(),
+        );
+        let membership =
+            Arc::new(membership.expect("from 1 to 128 replicas with keys of their own"));
+        Arc::new(Self { membership, replicas, clients })
+    }
+
+    /// The membership.
+    #[must_use]
+    pub fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    /// The hash and signature scheme.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.membership.suite()
+    }
+
+    /// A participant's secret key.
+    ///
+    /// # Panics
+    /// When there is no such participant.
+    #[must_use]
+    pub fn secret(&self, of: Principal) -> &SecretKey {
+        match of {
+            Principal::Replica(id) => &self.replicas[id.index()],
+            Principal::Client(id) => &self.clients[&id],
+        }
+    }
+
+    /// A participant's keys towards all others.
+    #[must_use]
+    pub fn keyring(&self, of: Principal) -> Keyring {
+        let (secret, membership) = (self.secret(of).clone(), self.membership.clone());
+        Keyring::new(of, secret, membership, Instance::default())
+    }
+
+    /// All replicas in order.
+    pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> + use<> {
+        self.membership.replicas()
+    }
+}

@@ -1,0 +1,66 @@
+//! Bounded memory: whatever peers and clients send, a replica keeps no more than its settings
+//! allow (rule W2 of `docs/protocol/pbft.md`).
+
+use super::{Violation, demand};
+use tercio_consensus::Settings;
+use tercio_types::ReplicaId;
+
+/// How much a replica keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Sequence numbers with anything but votes.
+    pub slots: usize,
+    /// Votes.
+    pub votes: usize,
+    /// Packages that wait to be ordered.
+    pub pending: usize,
+}
+
+/// The bounds that follow from the settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    most: Held,
+}
+
+impl Bounds {
+    /// The bounds for `n` replicas: numbers run two windows above the stable checkpoint, one to
+    /// work in and one to park in; a number of the second may have a proposal that is parked and
+    /// something else besides. Each replica has a vote of each phase at each number.
+    #[must_use]
+    pub fn new(settings: &Settings, n: usize) -> Self {
+        let numbers = 2 * settings.window as usize;
+        let (slots, votes) = (numbers + settings.window as usize, 2 * n * numbers);
+        Self { most: Held { slots, votes, pending: settings.pool.total_ops } }
+    }
+
+    /// What a correct replica keeps now.
+    ///
+    /// # Errors
+    /// When it is more than the bounds.
+    pub fn held(&self, by: ReplicaId, held: Held) -> Result<(), Violation> {
+        let Self { most } = self;
+        let within =
+            held.slots <= most.slots && held.votes <= most.votes && held.pending <= most.pending;
+        demand(within, "bounded memory", || format!("{by:?} keeps {held:?}; the most is {most:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bound_is_held() {
+        let settings = Settings { window: 16, checkpoint_interval: 8, ..Settings::default() };
+        let bounds = Bounds::new(&settings, 4);
+        let most = Held { slots: 48, votes: 256, pending: settings.pool.total_ops };
+        bounds.held(ReplicaId(0), most).unwrap();
+        for held in [
+            Held { slots: 49, ..most },
+            Held { votes: 257, ..most },
+            Held { pending: most.pending + 1, ..most },
+        ] {
+            assert!(bounds.held(ReplicaId(0), held).is_err(), "{held:?}");
+        }
+    }
+}

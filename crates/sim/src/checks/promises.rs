@@ -1,0 +1,147 @@
+//! Promise consistency: what a correct replica has sent, it never contradicts; a crash and a
+//! restart in between are no excuse (rule P1 of `docs/protocol/pbft.md`).
+
+use super::{Violation, demand};
+use crate::trace::kind_name;
+use std::collections::BTreeMap;
+use tercio_types::{Digest, ReplicaId, SeqNum, View};
+use tercio_wire::{Key, Kind};
+
+/// Kinds of PBFT's promises, by their number on the wire.
+pub mod kinds {
+    use tercio_wire::Kind;
+
+    /// The primary proposes.
+    pub const PRE_PREPARE: Kind = Kind(16);
+    /// A backup accepts.
+    pub const PREPARE: Kind = Kind(17);
+    /// A quorum accepted.
+    pub const COMMIT: Kind = Kind(18);
+    /// A replica leaves its view.
+    pub const VIEW_CHANGE: Kind = Kind(19);
+    /// A primary begins a view.
+    pub const NEW_VIEW: Kind = Kind(20);
+}
+
+/// What one replica has promised.
+#[derive(Clone, Debug, Default)]
+struct Said {
+    votes: BTreeMap<(Kind, View, SeqNum), Digest>,
+    view_changes: BTreeMap<View, Digest>,
+    new_views: BTreeMap<View, Digest>,
+    checkpoints: BTreeMap<SeqNum, Digest>,
+    /// It has left all views below.
+    left: View,
+}
+
+/// What all correct replicas have promised.
+#[derive(Clone, Debug, Default)]
+pub struct Promises {
+    said: BTreeMap<ReplicaId, Said>,
+}
+
+fn once<K: Ord + Copy + std::fmt::Debug>(
+    said: &mut BTreeMap<K, Digest>,
+    at: K,
+    digest: Digest,
+    by: ReplicaId,
+    what: &str,
+) -> Result<(), Violation> {
+    let first = *said.entry(at).or_insert(digest);
+    demand(first == digest, "promises", || {
+        format!("{by:?} sent two {what}s at {at:?}: {first:?} and {digest:?}")
+    })
+}
+
+impl Promises {
+    /// A correct replica sent a frame with this key.
+    ///
+    /// # Errors
+    /// When it contradicts what the same replica sent before.
+    pub fn sent(&mut self, by: ReplicaId, key: &Key) -> Result<(), Violation> {
+        let said = self.said.entry(by).or_default();
+        let (view, seq) = (View(key.view), SeqNum(key.seq));
+        match key.kind {
+            kinds::PRE_PREPARE | kinds::PREPARE | kinds::COMMIT => {
+                let name = kind_name(key.kind);
+                let at = (key.kind, view, seq);
+                // To repeat an old vote is no contradiction.
+                let new = !said.votes.contains_key(&at);
+                let left = said.left;
+                demand(!new || view >= left, "promises", || {
+                    format!(
+                        "{by:?} sent {name} at view {view} seq {seq} after it had left for view \
+                         {left}"
+                    )
+                })?;
+                let first = *said.votes.entry(at).or_insert(key.digest);
+                demand(first == key.digest, "promises", || {
+                    let second = key.digest;
+                    format!(
+                        "{by:?} sent two {name}s at view {view} seq {seq}: {first:?} and \
+                         {second:?}"
+                    )
+                })
+            }
+            kinds::VIEW_CHANGE => {
+                said.left = said.left.max(view);
+                once(&mut said.view_changes, view, key.digest, by, "VIEW-CHANGE")
+            }
+            Kind::CHECKPOINT => once(&mut said.checkpoints, seq, key.digest, by, "CHECKPOINT"),
+            _ => Ok(()),
+        }
+    }
+
+    /// A correct replica sent its own NEW-VIEW, of which `digest` is the content's hash.
+    ///
+    /// # Errors
+    /// When it began the same view differently before.
+    pub fn began(&mut self, by: ReplicaId, view: View, digest: Digest) -> Result<(), Violation> {
+        let said = self.said.entry(by).or_default();
+        once(&mut said.new_views, view, digest, by, "NEW-VIEW")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: ReplicaId = ReplicaId(2);
+
+    fn key(kind: Kind, view: u64, seq: u64, digest: u8) -> Key {
+        Key::of_replica(kind, ME, view, seq, Digest([digest; 32]))
+    }
+
+    #[test]
+    fn a_second_vote_is_caught_and_a_repetition_is_not() {
+        for kind in [kinds::PRE_PREPARE, kinds::PREPARE, kinds::COMMIT] {
+            let mut check = Promises::default();
+            check.sent(ME, &key(kind, 1, 1, 7)).unwrap();
+            check.sent(ME, &key(kind, 1, 1, 7)).unwrap();
+            check.sent(ME, &key(kind, 2, 1, 8)).unwrap();
+            check.sent(ReplicaId(3), &key(kind, 1, 1, 8)).unwrap();
+            assert!(check.sent(ME, &key(kind, 1, 1, 8)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_new_vote_in_a_view_that_was_left_is_caught() {
+        let mut check = Promises::default();
+        check.sent(ME, &key(kinds::PREPARE, 0, 1, 7)).unwrap();
+        check.sent(ME, &key(kinds::VIEW_CHANGE, 2, 0, 1)).unwrap();
+        check.sent(ME, &key(kinds::PREPARE, 0, 1, 7)).unwrap();
+        assert!(check.sent(ME, &key(kinds::COMMIT, 1, 1, 7)).is_err());
+        check.sent(ME, &key(kinds::COMMIT, 2, 1, 7)).unwrap();
+    }
+
+    #[test]
+    fn two_words_on_one_view_or_state_are_caught() {
+        let mut check = Promises::default();
+        check.sent(ME, &key(kinds::VIEW_CHANGE, 2, 0, 1)).unwrap();
+        assert!(check.sent(ME, &key(kinds::VIEW_CHANGE, 2, 8, 2)).is_err());
+        check.sent(ME, &key(Kind::CHECKPOINT, 0, 8, 1)).unwrap();
+        assert!(check.sent(ME, &key(Kind::CHECKPOINT, 0, 8, 2)).is_err());
+        check.began(ME, View(2), Digest([1; 32])).unwrap();
+        assert!(check.began(ME, View(2), Digest([2; 32])).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! A replica's disk: the ledger's [`MemStorage`] with a fuse. When the fuse blows, the power fails
+//! exactly there, between two operations: an append may be done and its sync not.
+
+use crate::Rng;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tercio_ledger::{MemStorage, Storage};
+use tercio_replica::{Home, Part};
+
+#[derive(Debug, Default)]
+struct Fuse {
+    /// How many changes are still carried out.
+    left: Option<u64>,
+    blown: bool,
+}
+
+/// What a power failure leaves of the bytes that were written and not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tear {
+    /// So many of them, and nothing behind.
+    Cut(u64),
+    /// So many of them, and zeros in the place of the others: the length reached the disk first.
+    Zeros(u64),
+}
+
+/// A disk. Clones are handles of the same one; a handle that was given out before a crash must not
+/// be used after it.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    files: MemStorage,
+    fuse: Arc<Mutex<Fuse>>,
+}
+
+impl Disk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A disk with these files, all durable.
+    #[must_use]
+    pub fn with_files(files: MemStorage) -> Self {
+        Self { files, fuse: Arc::default() }
+    }
+
+    /// The files, to look at or to damage.
+    #[must_use]
+    pub fn files(&self) -> &MemStorage {
+        &self.files
+    }
+
+    fn fuse(&self) -> MutexGuard<'_, Fuse> {
+        self.fuse.lock().expect("no holder panics")
+    }
+
+    /// Lets the power fail after `changes` more changes.
+    pub fn blow_after(&self, changes: u64) {
+        *self.fuse() = Fuse { left: Some(changes), blown: false };
+    }
+
+    /// Takes the fuse out, unless it has blown.
+    pub fn mend(&self) {
+        self.fuse().left = None;
+    }
+
+    /// Whether the power failed.
+    #[must_use]
+    pub fn blown(&self) -> bool {
+        self.fuse().blown
+    }
+
+    /// The process died and its machine did not: all that it wrote is still there.
+    pub fn kill(&mut self) {
+        self.files.kill();
+        *self.fuse() = Fuse::default();
+    }
+
+    /// The power failed: of what was not synced, `rng` says what is left and how it is torn.
+    pub fn crash(&mut self, rng: &mut Rng) {
+        self.files.crash(&mut |n| rng.below(n));
+        *self.fuse() = Fuse::default();
+    }
+
+    /// The power failed and left this of each file's unsynced bytes; files that were created or
+    /// removed before are so. Gives the most unsynced bytes that a file had.
+    pub fn crash_torn(&mut self, tear: Tear) -> u64 {
+        let (kept, manner) = match tear {
+            Tear::Cut(kept) => (kept, 2),
+            Tear::Zeros(kept) => (kept, 0),
+        };
+        let mut most = 0;
+        // What the storage asks: two ways for a name, four for a tear, and how many bytes stay.
+        self.files.crash(&mut |n| match n {
+            2 => 1,
+            4 => manner,
+            _ => {
+                most = most.max(n - 1);
+                kept.min(n - 1)
+            }
+        });
+        *self.fuse() = Fuse::default();
+        most
+    }
+
+    fn change(&self) -> io::Result<()> {
+        let mut fuse = self.fuse();
+        let blown = fuse.blown;
+        match &mut fuse.left {
+            _ if blown => Err(io::Error::other("there is no power")),
+            Some(0) => {
+                fuse.blown = true;
+                Err(io::Error::other("the power failed"))
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Home for Disk {
+    /// One flat directory for all parts: their file names differ.
+    fn open(&self, _part: Part, _durable: bool) -> io::Result<Box<dyn Storage>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Storage for Disk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn len(&self, name: &str) -> io::Result<u64> {
+        self.files.len(name)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        self.files.read_at(name, offset, len)
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.change()?;
+        self.files.append(name, bytes)
+    }
+
+    fn sync(&mut self, name: &str) -> io::Result<()> {
+        self.change()?;
+        self.files.sync(name)
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.change()?;
+        self.files.remove(name)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        self.change()?;
+        self.files.rename(from, to)
+    }
+
+    fn sync_dir(&mut self) -> io::Result<()> {
+        self.change()?;
+        self.files.sync_dir()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_power_fails_between_append_and_sync() {
+        let mut disk = Disk::new();
+        disk.append("log", b"kept").unwrap();
+        disk.sync("log").unwrap();
+        disk.sync_dir().unwrap();
+        disk.blow_after(1);
+        disk.append("log", b"lost").unwrap();
+        assert!(disk.sync("log").is_err() && disk.blown());
+        assert!(disk.append("log", b"never").is_err(), "no power");
+        disk.crash(&mut Rng::new(1));
+        assert!(!disk.blown());
+        let left = disk.files().contents("log").unwrap();
+        assert!(left.starts_with(b"kept") && left.len() <= 8);
+        disk.append("log", b"again").unwrap();
+    }
+}

@@ -1,0 +1,168 @@
+//! The named faults that Tercio must survive (`docs/protocol/faults.md`), each a scenario of its
+//! own that injects the fault and says what must come of it. Every scenario ends in a violation
+//! when the defence that answers it is taken away; `tercio-sim zoo` shows it.
+
+mod f01;
+mod f03;
+mod f04;
+mod f06;
+mod f08;
+mod f14;
+mod f16;
+mod f18;
+mod f30;
+mod f33;
+mod f35;
+
+use crate::checks::{Violation, demand};
+use crate::world::{World, WorldSettings};
+use crate::{Cast, FalseClient, Workload};
+use bytes::Bytes;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_client::ClientAuth;
+use tercio_types::zoo::Defence;
+use tercio_types::{Batch, ClientId, Package, Principal, ReplicaId, Timestamp};
+use tercio_wire::{EncodedBatch, Key};
+
+/// A named fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// Its number, as tests carry it in their names.
+    pub number: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// What answers it.
+    pub defence: Defence,
+    /// The scenario.
+    pub run: fn() -> Result<(), Violation>,
+}
+
+macro_rules! faults {
+    ($($number:ident $name:literal $defence:ident),* $(,)?) => {
+        /// All of them, in order.
+        pub const ALL: &[Fault] = &[$(Fault {
+            number: stringify!($number),
+            name: $name,
+            defence: Defence::$defence,
+            run: $number::run,
+        }),*];
+    };
+}
+
+faults! {
+    f01 "equivocating primary" F01OneDigestPerNumber,
+    f03 "state forgotten after restart" F03RememberPromises,
+    f04 "crash between signing and persisting" F04PersistBeforeSend,
+    f06 "view change drops a prepared request" F06CarryPrepared,
+    f08 "new view without a quorum" F08DistinctViewChanges,
+    f14 "gaps after a view change" F14NullRequests,
+    f16 "client MAC attack" F16VouchForClients,
+    f18 "censoring primary" F18RequestTimers,
+    f30 "numbers beyond the watermarks" F30Watermarks,
+    f33 "votes before the proposal" F33ParkEarlyVotes,
+    f35 "torn log tail" F35CutTornTail,
+}
+
+/// The fault of a number.
+#[must_use]
+pub fn by_number(number: &str) -> Option<&'static Fault> {
+    ALL.iter().find(|fault| fault.number == number)
+}
+
+/// Runs a scenario; a broken assertion of a replica is a violation too.
+///
+/// # Errors
+/// What was violated.
+pub fn guarded(run: fn() -> Result<(), Violation>) -> Result<(), Violation> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(Violation::new("panic", said))
+    })
+}
+
+const R0: ReplicaId = ReplicaId(0);
+const R1: ReplicaId = ReplicaId(1);
+const R2: ReplicaId = ReplicaId(2);
+const R3: ReplicaId = ReplicaId(3);
+
+/// How long a network of four may take to finish what it was given, in virtual time.
+const SOON: Duration = Duration::from_secs(30);
+
+fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// Four replicas on steady links, and clients that a script drives.
+fn four(clients: &[Workload]) -> Result<World, Violation> {
+    let clients = clients.iter().map(|work| (ClientAuth::Mac, *work)).collect();
+    World::new(&Cast::new(4), WorldSettings { clients, ..WorldSettings::default() })
+}
+
+/// Everything that was asked for is done, everywhere.
+fn settle(world: &mut World) -> Result<(), Violation> {
+    world.expect_within(SOON, "settling", World::is_settled)?;
+    world.finish()
+}
+
+/// A client that a script plays, and what it asks for.
+struct Puppeteer {
+    client: FalseClient,
+    id: ClientId,
+    next: u64,
+}
+
+impl Puppeteer {
+    fn new(cast: &Arc<Cast>, id: u64) -> Self {
+        let id = ClientId(id);
+        Self { client: FalseClient::new(cast, id), id, next: 1 }
+    }
+
+    /// A package of one signed operation that the checkers know of.
+    fn signed(&mut self, world: &mut World, op: &'static str) -> Package {
+        let package = self.client.signed(self.next, &[Bytes::from_static(op.as_bytes())]);
+        self.next += 1;
+        world.asked_for(&package);
+        package
+    }
+
+    /// A package of one operation whose MAC is good for `good` only.
+    fn maced(&mut self, world: &mut World, op: &'static str, good: &[ReplicaId]) -> Package {
+        let package = self.client.maced(self.next, &[Bytes::from_static(op.as_bytes())], good);
+        self.next += 1;
+        world.asked_for(&package);
+        package
+    }
+
+    /// Sends a package to these replicas.
+    fn send(&self, world: &mut World, package: &Package, to: &[ReplicaId]) {
+        let frame = self.client.request(package);
+        for id in to {
+            world.inject(Principal::Client(self.id), Principal::Replica(*id), frame.clone());
+        }
+    }
+}
+
+/// A batch of one package, as a primary might make it at this time.
+fn batch_of(world: &World, package: &Package, time: u64) -> Arc<EncodedBatch> {
+    let packages = vec![package.clone()];
+    let batch = Batch { time: Timestamp(time), checkpoint: false, packages };
+    Arc::new(EncodedBatch::new(batch, world.cast().suite()))
+}
+
+/// The keys of all frames that one replica sends from now on.
+fn record(world: &mut World, by: ReplicaId) -> Rc<RefCell<Vec<Key>>> {
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let keys = log.clone();
+    world.set_gate(move |passing| {
+        if passing.from == Principal::Replica(by) {
+            keys.borrow_mut().push(passing.key);
+        }
+        crate::Fate::Pass
+    });
+    log
+}

@@ -1,0 +1,138 @@
+//! Frames made by hand, with the real keys of one participant: what a Byzantine replica or client
+//! can say.
+
+use crate::Cast;
+use bytes::Bytes;
+use std::sync::Arc;
+use tercio_consensus::pbft::{PbftMessage, SignedNewView, SignedViewChange, ViewChange};
+use tercio_crypto::Keyring;
+use tercio_types::{
+    Authenticator, ClientId, Membership, OpKind, Package, Principal, ReplicaId, RequestSeq, Tag,
+    View,
+};
+use tercio_wire::{Frame, Key, Message, encode_package_content, package_from_content, request_key};
+
+/// Speaks for one replica.
+pub struct Forger {
+    me: ReplicaId,
+    keys: Keyring,
+}
+
+impl Forger {
+    /// Speaks for `me`.
+    #[must_use]
+    pub fn new(cast: &Cast, me: ReplicaId) -> Self {
+        Self { me, keys: cast.keyring(Principal::Replica(me)) }
+    }
+
+    /// For whom.
+    #[must_use]
+    pub fn me(&self) -> ReplicaId {
+        self.me
+    }
+
+    /// Among whom.
+    #[must_use]
+    pub fn membership(&self) -> &Arc<Membership> {
+        self.keys.membership()
+    }
+
+    /// A frame under a MAC vector.
+    #[must_use]
+    pub fn maced(&self, key: Key, body: Bytes) -> Bytes {
+        let auth = self.keys.mac_vector(&key.to_array());
+        Frame { key, auth, body }.to_bytes()
+    }
+
+    /// The frame of a message, as a correct replica would make it.
+    #[must_use]
+    pub fn message(&self, message: &PbftMessage) -> Bytes {
+        let suite = self.membership().suite();
+        message.to_frame(self.me, suite, |said| self.keys.mac_vector(said)).to_bytes()
+    }
+
+    /// A signed VIEW-CHANGE.
+    #[must_use]
+    pub fn signed_view_change(&self, content: ViewChange) -> Arc<SignedViewChange> {
+        let suite = self.membership().suite();
+        Arc::new(SignedViewChange::new(self.me, content, &self.keys.signer(), suite))
+    }
+
+    /// The frame of a VIEW-CHANGE.
+    #[must_use]
+    pub fn view_change(&self, content: ViewChange) -> Bytes {
+        self.message(&PbftMessage::ViewChange(self.signed_view_change(content)))
+    }
+
+    /// The frame of a NEW-VIEW on these VIEW-CHANGEs, whether they make sense or not.
+    #[must_use]
+    pub fn new_view(&self, view: View, on: Vec<Arc<SignedViewChange>>) -> Bytes {
+        let (signer, suite) = (self.keys.signer(), self.membership().suite());
+        let new_view = SignedNewView::new(self.me, view, on, &signer, suite);
+        self.message(&PbftMessage::NewView(Arc::new(new_view)))
+    }
+}
+
+/// Speaks for one client.
+pub struct FalseClient {
+    me: ClientId,
+    keys: Keyring,
+}
+
+impl FalseClient {
+    /// Speaks for `me`.
+    #[must_use]
+    pub fn new(cast: &Cast, me: ClientId) -> Self {
+        Self { me, keys: cast.keyring(Principal::Client(me)) }
+    }
+
+    fn content(&self, first: u64, ops: &[Bytes]) -> Bytes {
+        let (first, kind, replier) = (RequestSeq(first), OpKind::User, ReplicaId(0));
+        let mut out = Vec::new();
+        encode_package_content(self.me, first, kind, replier, ops, &mut out);
+        out.into()
+    }
+
+    fn package(
+        &self,
+        first: u64,
+        ops: &[Bytes],
+        authenticate: impl FnOnce(&[u8; 52]) -> Authenticator,
+    ) -> Package {
+        let suite = self.keys.membership().suite();
+        let unproven = Authenticator::Mac(Tag::default());
+        let package = package_from_content(&self.content(first, ops), unproven, suite);
+        let mut package = package.expect("our own content is canonical");
+        package.auth = authenticate(&request_key(&package).to_array());
+        package
+    }
+
+    /// A package whose MACs are good for the replicas in `good` and wrong for all others.
+    #[must_use]
+    pub fn maced(&self, first: u64, ops: &[Bytes], good: &[ReplicaId]) -> Package {
+        self.package(first, ops, |said| match self.keys.mac_vector(said) {
+            Authenticator::MacVector(mut tags) => {
+                for (i, tag) in tags.iter_mut().enumerate() {
+                    if !good.contains(&ReplicaId(i as u16)) {
+                        tag.0[0] ^= 1;
+                    }
+                }
+                Authenticator::MacVector(tags)
+            }
+            _ => unreachable!("a keyring's MAC vector is one"),
+        })
+    }
+
+    /// A package with a good signature.
+    #[must_use]
+    pub fn signed(&self, first: u64, ops: &[Bytes]) -> Package {
+        self.package(first, ops, |said| Authenticator::Signature(self.keys.sign(said)))
+    }
+
+    /// The frame of a package.
+    #[must_use]
+    pub fn request(&self, package: &Package) -> Bytes {
+        let body = self.content(package.first.0, &package.ops);
+        Frame { key: request_key(package), auth: package.auth.clone(), body }.to_bytes()
+    }
+}

@@ -1,0 +1,257 @@
+//! A simulated machine: a disk, and a replica that runs on it, or has stopped.
+
+use crate::actors::{Actor, Stage};
+use crate::checks::Held;
+use crate::witness::{Journal, Witness};
+use crate::{Cast, Disk, Forger, Rng, Tear};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_consensus::{Instant, Settings, Status};
+use tercio_ledger::{BlockLogSettings, WalSettings};
+use tercio_replica::sync::SyncSettings;
+use tercio_replica::{
+    Durability, LedgerSettings, Node, NodeError, NodeSettings, NodeStatus, Output,
+};
+use tercio_types::{Principal, ReplicaId};
+
+/// How a machine goes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process is killed; the page cache stays.
+    Kill,
+    /// The power fails now.
+    Power,
+    /// The power fails after so many more changes to the disk: between an append and its sync, or
+    /// in the midst of a recovery.
+    PowerAfter(u64),
+}
+
+/// Files so small that a short run closes and prunes some.
+fn small_files() -> LedgerSettings {
+    LedgerSettings {
+        wal: WalSettings { file_bytes: 16 << 10 },
+        blocks: BlockLogSettings { blocks_per_segment: 16, ..BlockLogSettings::default() },
+    }
+}
+
+/// A machine.
+pub struct Host {
+    id: ReplicaId,
+    node: Option<Node<Disk>>,
+    disk: Disk,
+    journal: Journal,
+    actor: Option<Box<dyn Actor>>,
+    /// Made when it is needed: deriving keys takes a while.
+    forger: Option<Forger>,
+    rng: Rng,
+    /// When the replica wants to be woken; no earlier than just after it was woken last.
+    due: Option<Instant>,
+    tear: Option<Tear>,
+    torn: u64,
+    settings: Settings,
+    cast: Arc<Cast>,
+}
+
+impl Host {
+    /// A machine with an empty disk, on which nothing runs yet.
+    #[must_use]
+    pub fn new(cast: &Arc<Cast>, id: ReplicaId, settings: Settings, rng: Rng) -> Self {
+        Self {
+            id,
+            node: None,
+            disk: Disk::new(),
+            journal: Journal::default(),
+            actor: None,
+            forger: None,
+            rng,
+            due: None,
+            tear: None,
+            torn: 0,
+            settings,
+            cast: cast.clone(),
+        }
+    }
+
+    /// Which replica.
+    #[must_use]
+    pub fn id(&self) -> ReplicaId {
+        self.id
+    }
+
+    /// Makes the replica Byzantine.
+    pub fn corrupt(&mut self, actor: Box<dyn Actor>) {
+        self.actor = Some(actor);
+        self.forger = Some(Forger::new(&self.cast, self.id));
+    }
+
+    /// Whether it does what a correct replica does.
+    #[must_use]
+    pub fn is_correct(&self) -> bool {
+        self.actor.is_none()
+    }
+
+    /// What kind of Byzantine replica it is.
+    #[must_use]
+    pub fn role(&self) -> Option<&'static str> {
+        self.actor.as_ref().map(|actor| actor.name())
+    }
+
+    /// Whether a replica runs.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// The disk.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Puts another disk in. The machine must be down.
+    pub fn replace_disk(&mut self, disk: Disk) {
+        assert!(!self.is_up(), "the machine runs");
+        self.disk = disk;
+    }
+
+    /// Where the replica says it stands, if it runs.
+    #[must_use]
+    pub fn status(&self) -> Option<NodeStatus> {
+        self.node.as_ref().map(Node::status)
+    }
+
+    /// How much the replica keeps, if it runs.
+    #[must_use]
+    pub fn held(&self) -> Option<Held> {
+        let status = self.status()?;
+        let Status { slots, votes, pending, .. } = status.protocol;
+        Some(Held { slots, votes, pending })
+    }
+
+    /// What the application was made to do since the last call.
+    #[must_use]
+    pub fn deeds(&self) -> Vec<crate::witness::Deed> {
+        self.journal.take()
+    }
+
+    /// Starts the replica from what is on the disk.
+    ///
+    /// # Errors
+    /// When it refuses to start.
+    pub fn start(&mut self, now: Instant) -> Result<(), NodeError> {
+        assert!(!self.is_up(), "it runs");
+        if self.actor.as_ref().is_some_and(|actor| actor.forgets()) {
+            self.disk = Disk::new();
+        }
+        let secret = self.cast.secret(Principal::Replica(self.id)).clone();
+        let settings = NodeSettings {
+            consensus: self.settings.clone(),
+            ledger: small_files(),
+            durability: Durability::Sync,
+            snapshot_every: 2,
+            sync: SyncSettings { timeout: Duration::from_millis(200), ..SyncSettings::default() },
+            ..NodeSettings::new(self.id, secret, self.cast.membership().clone())
+        };
+        self.journal = Journal::default();
+        let app = Box::new(Witness::new(self.journal.clone()));
+        let node = Node::open(settings, self.disk.clone(), app, now)?;
+        self.due = node.deadline();
+        self.node = Some(node);
+        Ok(())
+    }
+
+    /// Says what the next power failure leaves, instead of leaving it to chance.
+    pub fn tear(&mut self, tear: Tear) {
+        self.tear = Some(tear);
+    }
+
+    /// Takes the machine down.
+    pub fn stop(&mut self, how: Crash) {
+        self.node = None;
+        self.due = None;
+        match (how, self.tear.take()) {
+            (Crash::Kill, _) => self.disk.kill(),
+            (_, Some(tear)) => self.torn = self.disk.crash_torn(tear),
+            (_, None) => self.disk.crash(&mut self.rng),
+        }
+    }
+
+    /// How many unsynced bytes the last power failure met that [`Self::tear`] was said for.
+    #[must_use]
+    pub fn torn(&self) -> u64 {
+        self.torn
+    }
+
+    /// When [`Self::wake`] is due.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The actor, and what it has at hand; what it sends goes to `out`.
+    fn stage<'a>(
+        &'a mut self,
+        out: &'a mut Vec<(Principal, Bytes)>,
+    ) -> Option<(&'a mut Box<dyn Actor>, Stage<'a>)> {
+        let actor = self.actor.as_mut()?;
+        let forger = self.forger.as_mut().expect("made with the actor");
+        Some((actor, Stage { forger, rng: &mut self.rng, out }))
+    }
+
+    /// A frame arrived; gives what a Byzantine replica sends at once.
+    pub fn receive(
+        &mut self,
+        from: Principal,
+        bytes: &Bytes,
+        now: Instant,
+    ) -> Vec<(Principal, Bytes)> {
+        let mut out = Vec::new();
+        if self.node.is_none() {
+            return out;
+        }
+        let heard = match self.stage(&mut out) {
+            Some((actor, mut stage)) => actor.receive(from, bytes, &mut stage),
+            None => true,
+        };
+        if let Some(node) = self.node.as_mut().filter(|_| heard) {
+            node.handle_frame(from, bytes, now);
+        }
+        out
+    }
+
+    /// Time has come.
+    pub fn wake(&mut self, now: Instant) {
+        if let Some(node) = &mut self.node {
+            node.handle_timeout(now);
+        }
+    }
+
+    /// Lets the replica work off what it has; gives what it wants to send, and what stopped it if
+    /// something did.
+    pub fn work(&mut self, now: Instant) -> (Vec<(Principal, Bytes)>, Result<(), NodeError>) {
+        let mut wanted = Vec::new();
+        let Some(node) = &mut self.node else { return (wanted, Ok(())) };
+        let outcome = node.step(now);
+        while let Some(Output::Send { to, bytes }) = node.poll_output() {
+            wanted.push((to, bytes));
+        }
+        // Just after now at the earliest, so that time goes on whatever the replica wants.
+        self.due = node.deadline().map(|at| at.max(Instant(now.0 + 1_000)));
+        (wanted, outcome)
+    }
+
+    /// What a Byzantine replica makes of what the replica underneath wants to send.
+    pub fn act(&mut self, wanted: Vec<(Principal, Bytes)>) -> Vec<(Principal, Bytes)> {
+        if self.actor.is_none() {
+            return wanted;
+        }
+        let mut out = Vec::new();
+        for (to, bytes) in wanted {
+            if let Some((actor, mut stage)) = self.stage(&mut out) {
+                actor.send(to, bytes, &mut stage);
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,291 @@
+//! `tercio-sim`: random runs, named faults, and the zoo of missing defences.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line prints")]
+
+use clap::{Args, Parser, Subcommand};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tercio_sim::faults::{self, Fault};
+use tercio_sim::run::{Failure, Report, run};
+use tercio_sim::{Cast, Violation};
+
+/// Simulates Tercio networks: real replicas and clients under a virtual clock, network and disk.
+/// The same seed gives the same run.
+#[derive(Parser)]
+#[command(name = "tercio-sim", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Many random runs, and totals that show that they met enough trouble
+    Seeds(Seeds),
+    /// One random run
+    Seed {
+        /// The seed
+        seed: u64,
+        /// How many replicas; when it is left out, what `seeds` takes for this seed
+        #[arg(long)]
+        n: Option<usize>,
+        /// Print every event
+        #[arg(long)]
+        trace: bool,
+    },
+    /// Each named fault with all defences standing: it must be survived
+    Faults,
+    /// Each named fault with its defence taken away: it must be caught
+    Zoo,
+}
+
+#[derive(Args)]
+struct Seeds {
+    /// How many seeds
+    count: u64,
+    /// The first seed
+    #[arg(long, visible_alias = "from", default_value_t = 1)]
+    start: u64,
+    /// How many replicas; the sizes are taken in turn
+    #[arg(long, value_delimiter = ',', default_values_t = SIZES)]
+    n: Vec<usize>,
+    /// How many threads work on them
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
+}
+
+const SIZES: [usize; 2] = [4, 7];
+/// From so many seeds on the totals are demanded.
+const FULL_RUN: u64 = 1000;
+/// How many of the seeds are run twice.
+const TWICE: u64 = 20;
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Seeds(seeds) => many(&seeds),
+        Command::Seed { seed, n, trace } => {
+            one(seed, n.unwrap_or_else(|| size_of(seed, &SIZES)), trace)
+        }
+        Command::Faults => all_faults(),
+        Command::Zoo => zoo(),
+    }
+}
+
+fn size_of(seed: u64, sizes: &[usize]) -> usize {
+    sizes[(seed % sizes.len() as u64) as usize]
+}
+
+fn one(seed: u64, n: usize, trace: bool) -> ExitCode {
+    if !sensible(&[n]) {
+        return ExitCode::from(2);
+    }
+    let played = run(&Cast::new(n), seed, trace);
+    print!("{}", played.text);
+    match played.outcome {
+        Ok(report) => {
+            println!("{}", line(&report));
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("FAIL {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn line(report: &Report) -> String {
+    let Report { seed, n, events, view_changes, restarts, equivocations, .. } = report;
+    let byzantine = report.actors.join(", ");
+    format!(
+        "seed {seed} (n = {n}): {events} events, {view_changes} view changes, {restarts} \
+         restarts, {equivocations} equivocations, {} operations in {} virtual ms; Byzantine: {}; \
+         trace {}",
+        report.acknowledged,
+        report.virtual_ms,
+        if byzantine.is_empty() { "none" } else { &byzantine },
+        report.trace
+    )
+}
+
+fn sensible(sizes: &[usize]) -> bool {
+    let good = !sizes.is_empty() && sizes.iter().all(|n| (4..=31).contains(n));
+    if !good {
+        eprintln!("error: --n takes numbers of replicas from 4 to 31, not {sizes:?}");
+    }
+    good
+}
+
+/// What all runs gave together.
+#[derive(Default)]
+struct Totals {
+    runs: u64,
+    events: u64,
+    view_changes: u64,
+    restarts: u64,
+    equivocations: u64,
+    acknowledged: u64,
+    twice: u64,
+    failures: Vec<Failure>,
+}
+
+impl Totals {
+    fn add(&mut self, outcome: Result<Report, Box<Failure>>) {
+        self.runs += 1;
+        match outcome {
+            Ok(report) => {
+                self.events += report.events;
+                self.view_changes += report.view_changes;
+                self.restarts += report.restarts;
+                self.equivocations += report.equivocations;
+                self.acknowledged += report.acknowledged;
+            }
+            Err(failure) => self.failures.push(*failure),
+        }
+    }
+
+    /// What a full run must have met.
+    fn missing(&self) -> Vec<String> {
+        let demands = [
+            ("view changes", self.view_changes, 500),
+            ("restarts", self.restarts, 500),
+            ("equivocations", self.equivocations, 200),
+            ("seeds run twice", self.twice, TWICE),
+        ];
+        let short = demands.iter().filter(|(_, found, least)| found < least);
+        short
+            .map(|(what, found, least)| format!("{found} {what}, at least {least} wanted"))
+            .collect()
+    }
+}
+
+fn many(seeds: &Seeds) -> ExitCode {
+    if !sensible(&seeds.n) || seeds.threads == 0 || seeds.count == 0 {
+        if seeds.threads == 0 || seeds.count == 0 {
+            eprintln!("error: there is nothing to do without seeds or without threads");
+        }
+        return ExitCode::from(2);
+    }
+    let casts: Vec<Arc<Cast>> = seeds.n.iter().map(|&n| Cast::new(n)).collect();
+    let next = AtomicU64::new(0);
+    let totals = Mutex::new(Totals::default());
+    std::thread::scope(|scope| {
+        for _ in 0..seeds.threads {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    if i >= seeds.count {
+                        return;
+                    }
+                    let seed = seeds.start + i;
+                    let cast = &casts[(seed % casts.len() as u64) as usize];
+                    let first = run(cast, seed, false).outcome;
+                    let again =
+                        (i < TWICE && first.is_ok()).then(|| run(cast, seed, false).outcome);
+                    let mut totals = totals.lock().expect("no holder panics");
+                    if let Some(again) = again {
+                        totals.twice += 1;
+                        if let (Ok(one), Ok(other)) = (&first, &again)
+                            && one != other
+                        {
+                            let (n, seen) = (one.n, format!("{} and {}", one.trace, other.trace));
+                            let violation = Violation::new("determinism", seen);
+                            totals.failures.push(Failure { seed, n, violation });
+                        }
+                    }
+                    if let Err(failure) = &first {
+                        eprintln!("FAIL {failure}");
+                    }
+                    totals.add(first);
+                }
+            });
+        }
+    });
+    let totals = totals.into_inner().expect("no holder panics");
+    conclude(seeds, totals)
+}
+
+fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
+    totals.failures.sort_by_key(|failure| failure.seed);
+    println!(
+        "{} runs over n = {:?}: {} events, {} view changes, {} restarts, {} equivocations, {} \
+         operations acknowledged, {} seeds run twice with equal traces, {} failed",
+        totals.runs,
+        seeds.n,
+        totals.events,
+        totals.view_changes,
+        totals.restarts,
+        totals.equivocations,
+        totals.acknowledged,
+        totals.twice,
+        totals.failures.len()
+    );
+    let missing = if seeds.count >= FULL_RUN { totals.missing() } else { Vec::new() };
+    for what in &missing {
+        println!("FAIL the runs met too little trouble: {what}");
+    }
+    for failure in &totals.failures {
+        println!("FAIL {failure}");
+    }
+    if seeds.json {
+        let failed: Vec<u64> = totals.failures.iter().map(|failure| failure.seed).collect();
+        println!(
+            "{}",
+            serde_json::json!({
+                "runs": totals.runs,
+                "n": seeds.n,
+                "events": totals.events,
+                "view_changes": totals.view_changes,
+                "restarts": totals.restarts,
+                "equivocations": totals.equivocations,
+                "acknowledged": totals.acknowledged,
+                "run_twice": totals.twice,
+                "failed": failed,
+                "missing": missing,
+            })
+        );
+    }
+    let good = totals.failures.is_empty() && missing.is_empty();
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn all_faults() -> ExitCode {
+    let mut good = true;
+    for Fault { number, name, run, .. } in faults::ALL {
+        match faults::guarded(*run) {
+            Ok(()) => println!("{number} {name} pass"),
+            Err(violation) => {
+                good = false;
+                println!("{number} {name} FAIL: {violation}");
+            }
+        }
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(feature = "zoo")]
+fn zoo() -> ExitCode {
+    let mut good = true;
+    for Fault { number, name, run, defence } in faults::ALL {
+        match tercio_types::zoo::without(*defence, || faults::guarded(*run)) {
+            Err(violation) => println!("{number} {name} caught: {violation}"),
+            Ok(()) => {
+                good = false;
+                println!("{number} {name} FAIL: nobody noticed that {defence:?} was taken away");
+            }
+        }
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(not(feature = "zoo"))]
+fn zoo() -> ExitCode {
+    eprintln!(
+        "error: this build cannot take defences away; \
+         cargo run --release -p tercio-sim --features zoo -- zoo"
+    );
+    ExitCode::from(2)
+}

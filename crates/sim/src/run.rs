@@ -1,0 +1,218 @@
+//! A random run: everything goes wrong for a while, then the network heals, and everything that
+//! was asked for must be done.
+
+use crate::actors::cast_one;
+use crate::customer::Workload;
+use crate::world::{Act, World, WorldSettings};
+use crate::{Cast, Crash, Quality, Rng, Violation};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_client::ClientAuth;
+use tercio_consensus::Instant;
+use tercio_types::{Digest, Principal, ReplicaId};
+
+/// How long the network may take for everything after it has healed, in virtual time. Timers have
+/// doubled meanwhile, and Byzantine primaries take their turns.
+pub const LIVENESS_BUDGET: Duration = Duration::from_secs(120);
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// How many replicas.
+    pub n: usize,
+    /// The hash over all events.
+    pub trace: Digest,
+    /// How many events there were.
+    pub events: u64,
+    /// Views entered above the first.
+    pub view_changes: u64,
+    /// Replicas started again.
+    pub restarts: u64,
+    /// Numbers for which a primary sent two proposals to different backups.
+    pub equivocations: u64,
+    /// Operations acknowledged to clients.
+    pub acknowledged: u64,
+    /// The virtual time that it took, in milliseconds.
+    pub virtual_ms: u64,
+    /// What the Byzantine replicas were.
+    pub actors: Vec<&'static str>,
+}
+
+/// A run that broke a property.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// How many replicas.
+    pub n: usize,
+    /// What was broken.
+    pub violation: Violation,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, n, violation } = self;
+        write!(f, "seed {seed} (n = {n}): {violation}; tercio-sim seed {seed} --n {n} --trace")
+    }
+}
+
+/// A run and its text, if one was asked for.
+#[derive(Debug)]
+pub struct Run {
+    /// What came of it.
+    pub outcome: Result<Report, Box<Failure>>,
+    /// The text of all events.
+    pub text: String,
+}
+
+/// Runs the network of `cast` under `seed`.
+#[must_use]
+pub fn run(cast: &Arc<Cast>, seed: u64, text: bool) -> Run {
+    let n = cast.membership().n();
+    let fail = |violation| Box::new(Failure { seed, n, violation });
+    let mut rng = Rng::new(seed ^ (n as u64) << 56);
+    let mut world = match World::new(cast, world_settings(&mut rng, text)) {
+        Ok(world) => world,
+        Err(violation) => return Run { outcome: Err(fail(violation)), text: String::new() },
+    };
+    // A broken assertion of a replica is a finding like any other.
+    let outcome = catch_unwind(AssertUnwindSafe(|| play(&mut world, &mut rng)));
+    let outcome = outcome.unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(Violation::new("panic", said))
+    });
+    let text = world.trace().text().to_owned();
+    let actors = cast.replicas().filter_map(|id| world.host(id).role()).collect();
+    let outcome = outcome.map_err(fail).map(|()| Report {
+        seed,
+        n,
+        trace: world.trace().digest(),
+        events: world.trace().events(),
+        view_changes: world.view_changes() as u64,
+        restarts: world.tally().restarts,
+        equivocations: world.tally().equivocations,
+        acknowledged: world.acknowledged() as u64,
+        virtual_ms: world.now().0 / 1_000_000,
+        actors,
+    });
+    Run { outcome, text }
+}
+
+fn world_settings(rng: &mut Rng, text: bool) -> WorldSettings {
+    let millis = Duration::from_millis;
+    let clients = rng.between(2, 4);
+    let clients = (0..clients).map(|_| {
+        let auth = if rng.chance(700) { ClientAuth::Mac } else { ClientAuth::Signature };
+        let work = Workload {
+            packages: rng.between(10, 40),
+            ops: rng.between(1, 3),
+            under_way: rng.between(1, 6) as usize,
+            pause: millis(rng.between(1, 150)),
+        };
+        (auth, work)
+    });
+    let clients = clients.collect();
+    WorldSettings {
+        seed: rng.next(),
+        quality: bad_quality(rng),
+        clients,
+        text,
+        ..Default::default()
+    }
+}
+
+/// Anything from a good network to a very bad one.
+fn bad_quality(rng: &mut Rng) -> Quality {
+    let shortest = Duration::from_micros(rng.between(50, 500));
+    let longest = Duration::from_micros(rng.between(500, 20_000));
+    Quality {
+        delay: (shortest, longest),
+        loss: if rng.chance(700) { rng.below(150) } else { 0 },
+        duplicate: if rng.chance(500) { rng.below(100) } else { 0 },
+        straggle: if rng.chance(500) { rng.below(100) } else { 0 },
+    }
+}
+
+fn any_replica(rng: &mut Rng, n: usize) -> ReplicaId {
+    ReplicaId(rng.below(n as u64) as u16)
+}
+
+fn any_crash(rng: &mut Rng) -> Crash {
+    match rng.below(4) {
+        0 => Crash::Kill,
+        1 => Crash::Power,
+        _ => Crash::PowerAfter(rng.below(30)),
+    }
+}
+
+/// Plans one thing that goes wrong at `at`, and when it is over.
+fn plan_trouble(world: &mut World, rng: &mut Rng, at: Instant, n: usize) {
+    let millis = |rng: &mut Rng, low, high| Duration::from_millis(rng.between(low, high));
+    match rng.below(100) {
+        0..=24 => {
+            let (id, pause) = (any_replica(rng, n), millis(rng, 20, 1500));
+            world.repair_after(id, pause);
+            world.plan(at, Act::Crash(id, any_crash(rng)));
+            world.plan(at + pause, Act::Restart(id));
+        }
+        25..=49 => {
+            let pause = millis(rng, 20, 1500);
+            world.plan(at, Act::CrashPrimary(any_crash(rng), pause));
+        }
+        50..=64 => {
+            world.plan(at, Act::IsolatePrimary);
+            world.plan(at + millis(rng, 100, 1500), Act::Mend);
+        }
+        65..=79 => {
+            let parts: BTreeMap<_, _> =
+                (0..n as u16).map(|i| (ReplicaId(i), rng.below(2))).collect();
+            world.plan(at, Act::Partition(parts));
+            world.plan(at + millis(rng, 50, 1200), Act::Mend);
+        }
+        80..=92 => {
+            for _ in 0..rng.between(1, 2 * n as u64) {
+                let [a, b] = [0; 2].map(|_| Principal::Replica(any_replica(rng, n)));
+                world.plan(at, Act::Cut(a, b));
+            }
+            world.plan(at + millis(rng, 50, 1200), Act::Mend);
+        }
+        _ => world.plan(at, Act::Quality(bad_quality(rng))),
+    }
+}
+
+fn play(world: &mut World, rng: &mut Rng) -> Result<(), Violation> {
+    let (n, f) = (world.cast().membership().n(), world.cast().membership().f());
+    if rng.chance(700) {
+        let mut ids: Vec<ReplicaId> = world.cast().replicas().collect();
+        for _ in 0..rng.between(1, f as u64) {
+            let id = ids.remove(rng.below(ids.len() as u64) as usize);
+            let actor = cast_one(rng);
+            world.corrupt(id, actor);
+        }
+    }
+    let chaos = Duration::from_millis(rng.between(1000, 4000));
+    for _ in 0..rng.between(1, 6) {
+        let at = world.now() + rng.duration(Duration::from_millis(5), chaos);
+        plan_trouble(world, rng, at, n);
+    }
+    world.run_for(chaos)?;
+    heal(world)?;
+    world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)?;
+    // What is still under way must change nothing any more.
+    world.run_for(Duration::from_secs(1))?;
+    world.finish()
+}
+
+/// The network is good from now on, and every machine runs.
+fn heal(world: &mut World) -> Result<(), Violation> {
+    world.stop_trouble();
+    world.network.heal(Quality::GOOD);
+    let ids: Vec<_> = world.cast().replicas().collect();
+    ids.into_iter().try_for_each(|id| world.restart(id))
+}

@@ -1,0 +1,131 @@
+//! The application of the simulated network: it gives every operation its place in the total
+//! order, and tells a [`Journal`] what it was made to execute, so that checkers see the chain from
+//! the application's side without asking the replica.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tercio_crypto::hash;
+use tercio_execution::{AppError, Application, Context, Operation, Replies};
+use tercio_types::{ClientId, Digest, Height, RequestSeq, Suite};
+
+/// An operation, and the place that it got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Who asked.
+    pub client: ClientId,
+    /// The client's number for it.
+    pub seq: RequestSeq,
+    /// Its bytes.
+    pub op: Bytes,
+    /// Its place in the total order, from 1 on. It is also the operation's result.
+    pub place: u64,
+    /// The place that the same number had before: it was executed twice.
+    pub before: Option<u64>,
+}
+
+/// What an application was made to do.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// It executed a block.
+    Executed {
+        /// The block.
+        height: Height,
+        /// The block's seed: a hash over the parent's header and the body, which stands for the
+        /// whole chain up to here.
+        chain: Digest,
+        /// Its operations.
+        done: Vec<Done>,
+    },
+    /// It went to a snapshot in which these operations had these places.
+    Restored(BTreeMap<(ClientId, RequestSeq), u64>),
+}
+
+/// Where a witness writes, and a checker reads.
+#[derive(Clone, Debug, Default)]
+pub struct Journal(Arc<Mutex<Vec<Deed>>>);
+
+impl Journal {
+    fn write(&self, deed: Deed) {
+        self.0.lock().expect("no holder panics").push(deed);
+    }
+
+    /// What was written since the last call.
+    #[must_use]
+    pub fn take(&self) -> Vec<Deed> {
+        std::mem::take(&mut *self.0.lock().expect("no holder panics"))
+    }
+}
+
+/// The application.
+#[derive(Debug, Default)]
+pub struct Witness {
+    journal: Journal,
+    places: BTreeMap<(ClientId, RequestSeq), u64>,
+    /// A hash over all operations in order.
+    digest: Digest,
+}
+
+impl Witness {
+    /// A witness that has seen nothing and writes into `journal`.
+    #[must_use]
+    pub fn new(journal: Journal) -> Self {
+        Self { journal, ..Self::default() }
+    }
+}
+
+const SUITE: Suite = Suite::Sha256Ed25519;
+
+fn word(bytes: &[u8], at: usize) -> Result<u64, AppError> {
+    let bytes = bytes.get(at..at + 8).and_then(|b| b.first_chunk());
+    bytes.map(|b| u64::from_le_bytes(*b)).ok_or_else(|| AppError("cut short".into()))
+}
+
+impl Application for Witness {
+    fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
+        let mut done = Vec::with_capacity(operations.len());
+        for Operation { client, seq, op } in operations {
+            // Places are counted by executions, so that a repetition moves all that follow.
+            let place = self.places.len() as u64 + 1;
+            let before = self.places.insert((*client, *seq), place);
+            let name = [client.0.to_le_bytes(), seq.0.to_le_bytes()].concat();
+            self.digest = hash(SUITE, &[&self.digest.0, &name, op]);
+            replies.push(&place.to_le_bytes());
+            done.push(Done { client: *client, seq: *seq, op: op.clone(), place, before });
+        }
+        let Context { height, seed, .. } = context;
+        self.journal.write(Deed::Executed { height: *height, chain: *seed, done });
+    }
+
+    fn query(&self, _question: &[u8]) -> Result<Bytes, AppError> {
+        Ok(Bytes::copy_from_slice(&(self.places.len() as u64).to_le_bytes()))
+    }
+
+    fn state_digest(&mut self) -> Digest {
+        self.digest
+    }
+
+    /// One chunk: the digest, then client, number and place of every operation.
+    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+        let mut chunk = self.digest.0.to_vec();
+        for ((client, seq), place) in &self.places {
+            for number in [client.0, seq.0, *place] {
+                chunk.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        vec![(Bytes::from_static(b"witness"), chunk.into())]
+    }
+
+    fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
+        let [(_, chunk)] = chunks else { return Err(AppError("expected one chunk".into())) };
+        let digest = chunk.first_chunk().ok_or_else(|| AppError("cut short".into()))?;
+        self.digest = Digest(*digest);
+        self.places.clear();
+        for entry in chunk[32..].chunks(24) {
+            let (client, seq) = (ClientId(word(entry, 0)?), RequestSeq(word(entry, 8)?));
+            self.places.insert((client, seq), word(entry, 16)?);
+        }
+        self.journal.write(Deed::Restored(self.places.clone()));
+        Ok(())
+    }
+}

@@ -1,0 +1,834 @@
+//! The simulated network: hosts, clients, links, one clock and one queue of events.
+//!
+//! Nothing here runs in parallel and nothing asks the real clock: a world is a function of its
+//! seed and of what the script does to it. Every checker looks at every event.
+
+use crate::checks::{
+    Agreement, Bounds, Durability, ExactlyOnce, Promises, Views, Violation, demand, kinds,
+};
+use crate::customer::{Asked, Customer, Workload};
+use crate::network::{Network, Quality};
+use crate::trace::{Clock, Short, peek_key};
+use crate::witness::Deed;
+use crate::{Cast, Crash, Disk, Host, Rng, Trace};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_client::{ClientAuth, OpResult};
+use tercio_consensus::{Instant, Settings};
+use tercio_replica::NodeStatus;
+use tercio_types::{
+    Checkpoint, ClientId, Digest, Height, Principal, ReplicaId, ReplicaSet, SeqNum, View,
+};
+use tercio_wire::{Decode, Frame, Key, Kind};
+
+/// How a simulated network is set up.
+#[derive(Clone, Debug)]
+pub struct WorldSettings {
+    /// Chooses everything that is left to chance.
+    pub seed: u64,
+    /// The replicas' settings.
+    pub consensus: Settings,
+    /// The links in the beginning.
+    pub quality: Quality,
+    /// The clients, from id 1 on.
+    pub clients: Vec<(ClientAuth, Workload)>,
+    /// Whether to keep a text of all events.
+    pub text: bool,
+}
+
+impl Default for WorldSettings {
+    /// Small windows and short timers, so that little virtual time shows much; steady links and
+    /// one client that a script drives.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            consensus: small_settings(),
+            quality: Quality::STEADY,
+            clients: vec![(ClientAuth::Mac, Workload::NONE)],
+            text: false,
+        }
+    }
+}
+
+/// Settings of consensus for simulation: small windows, short timers.
+#[must_use]
+pub fn small_settings() -> Settings {
+    Settings {
+        checkpoint_interval: 8,
+        window: 16,
+        batch_ops: 4,
+        pipeline: 4,
+        view_timeout: Duration::from_millis(300),
+        view_timeout_max: Duration::from_secs(3),
+        status_interval: Duration::from_millis(40),
+        idle_interval: Duration::from_millis(200),
+        checkpoint_idle: Duration::from_millis(300),
+        ..Settings::default()
+    }
+}
+
+/// Something that a script or a plan lets happen at a time.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// A machine goes down.
+    Crash(ReplicaId, Crash),
+    /// The machine of the current primary goes down, and starts again after this time.
+    CrashPrimary(Crash, Duration),
+    /// A machine starts again, if it is down.
+    Restart(ReplicaId),
+    /// Replicas in different parts no longer hear each other.
+    Partition(BTreeMap<ReplicaId, u64>),
+    /// Nobody hears the current primary any more, and it hears nobody.
+    IsolatePrimary,
+    /// One direction of a link is cut.
+    Cut(Principal, Principal),
+    /// All cuts and partitions end.
+    Mend,
+    /// Links are of this quality from now on.
+    Quality(Quality),
+}
+
+/// A frame that is about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Passing<'a> {
+    /// From whom.
+    pub from: Principal,
+    /// To whom.
+    pub to: Principal,
+    /// Its key.
+    pub key: Key,
+    /// All of it.
+    pub bytes: &'a Bytes,
+    /// When.
+    pub now: Instant,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The network decides.
+    Pass,
+    /// It is lost.
+    Lose,
+    /// It arrives after this time.
+    After(Duration),
+}
+
+/// Decides about frames before the network does.
+pub type Gate = Box<dyn FnMut(&Passing<'_>) -> Fate>;
+
+enum Happening {
+    Arrival { from: Principal, to: Principal, bytes: Bytes },
+    Act(Act),
+}
+
+#[derive(Clone, Copy)]
+enum Due {
+    Queue,
+    Host(usize),
+    Customer(usize),
+}
+
+/// What happened in a world so far, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Frames sent.
+    pub frames: u64,
+    /// Times that a replica started again.
+    pub restarts: u64,
+    /// Numbers of a view for which a primary sent two proposals to different backups.
+    pub equivocations: u64,
+}
+
+/// What a primary proposed at one number of one view, and to whom.
+#[derive(Default)]
+struct Proposed {
+    first: Option<(Digest, ReplicaSet)>,
+    counted: bool,
+}
+
+struct Checks {
+    agreement: Agreement,
+    promises: Promises,
+    views: Views,
+    exactly_once: ExactlyOnce,
+    durability: Durability,
+    bounds: Bounds,
+}
+
+/// A simulated network.
+pub struct World {
+    cast: Arc<Cast>,
+    now: Instant,
+    tie: u64,
+    queue: BTreeMap<(Instant, u64), Happening>,
+    hosts: Vec<Host>,
+    customers: Vec<Customer>,
+    /// The links.
+    pub network: Network,
+    gate: Option<Gate>,
+    rng: Rng,
+    trace: Trace,
+    tally: Tally,
+    checks: Checks,
+    proposed: BTreeMap<(ReplicaId, View, SeqNum), Proposed>,
+    faulty: ReplicaSet,
+    /// Machines that went down by a blown fuse and start again by themselves after this time.
+    repair: BTreeMap<ReplicaId, Duration>,
+    steps: u64,
+}
+
+/// More steps than any run takes: something goes round in circles.
+const MOST_STEPS: u64 = 5_000_000;
+
+impl World {
+    /// A network whose replicas all start now.
+    ///
+    /// # Errors
+    /// When a replica does not start.
+    pub fn new(cast: &Arc<Cast>, settings: WorldSettings) -> Result<Self, Violation> {
+        let mut rng = Rng::new(settings.seed);
+        let n = cast.membership().n();
+        let hosts = cast
+            .replicas()
+            .map(|id| Host::new(cast, id, settings.consensus.clone(), rng.fork()))
+            .collect();
+        let customers = (1..)
+            .zip(&settings.clients)
+            .map(|(id, &(auth, work))| Customer::new(cast, ClientId(id), auth, work, rng.fork()))
+            .collect();
+        let checks = Checks {
+            agreement: Agreement::default(),
+            promises: Promises::default(),
+            views: Views::default(),
+            exactly_once: ExactlyOnce::default(),
+            durability: Durability::default(),
+            bounds: Bounds::new(&settings.consensus, n),
+        };
+        let mut world = Self {
+            cast: cast.clone(),
+            now: Instant(0),
+            tie: 0,
+            queue: BTreeMap::new(),
+            hosts,
+            customers,
+            network: Network::new(settings.quality),
+            gate: None,
+            rng,
+            trace: Trace::new(settings.text),
+            tally: Tally::default(),
+            checks,
+            proposed: BTreeMap::new(),
+            faulty: ReplicaSet::EMPTY,
+            repair: BTreeMap::new(),
+            steps: 0,
+        };
+        for id in cast.replicas() {
+            world.start(id)?;
+        }
+        Ok(world)
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Who takes part.
+    #[must_use]
+    pub fn cast(&self) -> &Arc<Cast> {
+        &self.cast
+    }
+
+    /// A machine.
+    #[must_use]
+    pub fn host(&self, id: ReplicaId) -> &Host {
+        &self.hosts[id.index()]
+    }
+
+    /// A machine, to be changed.
+    pub fn host_mut(&mut self, id: ReplicaId) -> &mut Host {
+        &mut self.hosts[id.index()]
+    }
+
+    /// A running replica's word on where it stands.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn status(&self, id: ReplicaId) -> Result<NodeStatus, Violation> {
+        let status = self.hosts[id.index()].status();
+        status.ok_or_else(|| Violation::new("halt", format!("{id:?} does not run")))
+    }
+
+    /// A client.
+    #[must_use]
+    pub fn customer(&self, id: u64) -> &Customer {
+        &self.customers[id as usize - 1]
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What happened so far, in numbers.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// How many views above the first were entered.
+    #[must_use]
+    pub fn view_changes(&self) -> usize {
+        self.checks.views.count()
+    }
+
+    /// How many operations were acknowledged to clients.
+    #[must_use]
+    pub fn acknowledged(&self) -> usize {
+        self.checks.durability.count()
+    }
+
+    /// The replicas that are not Byzantine.
+    pub fn correct(&self) -> impl Iterator<Item = ReplicaId> {
+        self.hosts.iter().filter(|host| host.is_correct()).map(Host::id)
+    }
+
+    /// Makes a replica Byzantine.
+    pub fn corrupt(&mut self, id: ReplicaId, actor: Box<dyn crate::actors::Actor>) {
+        self.trace.note(self.now, format_args!("{id:?} is a {}", actor.name()));
+        self.faulty.insert(id);
+        assert!(self.faulty.len() <= self.cast.membership().f(), "at most f are Byzantine");
+        self.hosts[id.index()].corrupt(actor);
+    }
+
+    /// Counts a replica as Byzantine and stops it: the script speaks for it.
+    pub fn puppet(&mut self, id: ReplicaId) -> crate::Forger {
+        self.corrupt(id, Box::new(crate::actors::Silent::towards([])));
+        self.hosts[id.index()].stop(Crash::Kill);
+        crate::Forger::new(&self.cast, id)
+    }
+
+    /// Lets `gate` decide about every frame from now on.
+    pub fn set_gate(&mut self, gate: impl FnMut(&Passing<'_>) -> Fate + 'static) {
+        self.gate = Some(Box::new(gate));
+    }
+
+    /// Leaves all frames to the network again.
+    pub fn lift_gate(&mut self) {
+        self.gate = None;
+    }
+
+    fn schedule(&mut self, at: Instant, what: Happening) {
+        self.tie += 1;
+        self.queue.insert((at.max(self.now), self.tie), what);
+    }
+
+    /// Lets something happen at a time.
+    pub fn plan(&mut self, at: Instant, act: Act) {
+        self.schedule(at, Happening::Act(act));
+    }
+
+    /// Sends a frame in somebody's name, past every gate.
+    pub fn inject(&mut self, from: Principal, to: Principal, bytes: Bytes) {
+        let at = self.now + Duration::from_millis(1);
+        self.schedule(at, Happening::Arrival { from, to, bytes });
+    }
+
+    /// Lets a client submit a package.
+    pub fn submit(&mut self, client: u64, ops: &[&'static str]) {
+        let i = client as usize - 1;
+        let ops = ops.iter().map(|op| Bytes::from_static(op.as_bytes())).collect();
+        let asked = self.customers[i].submit(ops, self.now);
+        self.asked(ClientId(client), asked);
+        self.serve(i).expect("submitting completes nothing");
+    }
+
+    /// A client of the script's own asks for something.
+    pub fn asked_for(&mut self, package: &tercio_types::Package) {
+        for (seq, op) in package.numbered() {
+            self.checks.exactly_once.asked(package.client, seq, op.clone());
+        }
+    }
+
+    fn asked(&mut self, client: ClientId, asked: Vec<Asked>) {
+        for Asked { seq, op } in asked {
+            self.checks.exactly_once.asked(client, seq, op);
+        }
+    }
+
+    // ----------------------------------------------------------------------------------- time
+
+    /// What is next, and when.
+    fn next(&self) -> Option<(Instant, Due)> {
+        let queued = self.queue.first_key_value().map(|((at, _), _)| (*at, Due::Queue));
+        let hosts = self.hosts.iter().enumerate();
+        let hosts = hosts.filter_map(|(i, host)| Some((host.due()?, Due::Host(i))));
+        let customers = self.customers.iter().enumerate();
+        let customers = customers.filter_map(|(i, c)| Some((c.deadline()?, Due::Customer(i))));
+        // The first of equals wins: the order of replicas and clients is part of determinism.
+        queued.into_iter().chain(hosts).chain(customers).min_by_key(|(at, _)| *at)
+    }
+
+    fn step(&mut self, due: Due) -> Result<(), Violation> {
+        self.steps += 1;
+        demand(self.steps < MOST_STEPS, "liveness", || {
+            format!("{MOST_STEPS} steps and no end in sight")
+        })?;
+        match due {
+            Due::Queue => {
+                let (_, what) = self.queue.pop_first().expect("something is due");
+                match what {
+                    Happening::Arrival { from, to, bytes } => self.arrive(from, to, &bytes),
+                    Happening::Act(act) => self.perform(act),
+                }
+            }
+            Due::Host(i) => {
+                self.hosts[i].wake(self.now);
+                self.work(i)
+            }
+            Due::Customer(i) => {
+                let asked = self.customers[i].wake(self.now);
+                self.asked(self.customers[i].id(), asked);
+                self.serve(i)
+            }
+        }
+    }
+
+    /// Lets everything happen that happens until then.
+    ///
+    /// # Errors
+    /// When a property is broken.
+    pub fn run_until(&mut self, until: Instant) -> Result<(), Violation> {
+        self.run_while(until, |_| true).map(|_| ())
+    }
+
+    /// Lets everything happen that happens in this time.
+    ///
+    /// # Errors
+    /// When a property is broken.
+    pub fn run_for(&mut self, time: Duration) -> Result<(), Violation> {
+        self.run_until(self.now + time)
+    }
+
+    /// Goes on while `going` holds, until then at most; whether it has stopped holding.
+    ///
+    /// # Errors
+    /// When a property is broken.
+    pub fn run_while(
+        &mut self,
+        until: Instant,
+        mut going: impl FnMut(&Self) -> bool,
+    ) -> Result<bool, Violation> {
+        loop {
+            if !going(self) {
+                return Ok(true);
+            }
+            match self.next() {
+                Some((at, due)) if at <= until => {
+                    self.now = self.now.max(at);
+                    self.step(due).map_err(|v| self.dated(v))?;
+                }
+                _ => {
+                    self.now = self.now.max(until);
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Waits at most `time` for something, and demands it.
+    ///
+    /// # Errors
+    /// When a property is broken, or it does not come.
+    pub fn expect_within(
+        &mut self,
+        time: Duration,
+        what: &str,
+        mut come: impl FnMut(&Self) -> bool,
+    ) -> Result<(), Violation> {
+        let come = self.run_while(self.now + time, |world| !come(world))?;
+        demand(come, "liveness", || {
+            let all = self.hosts.iter().map(|host| self.describe(host)).collect::<Vec<_>>();
+            format!("{what} did not happen within {time:?}; {}", all.join("; "))
+        })
+    }
+
+    fn describe(&self, host: &Host) -> String {
+        let id = host.id();
+        let role = host.role().map_or(String::new(), |role| format!(" ({role})"));
+        match host.status() {
+            None => format!("{id:?}{role} down"),
+            Some(s) => {
+                let p = &s.protocol;
+                let changing = if p.changing { " changing" } else { "" };
+                format!(
+                    "{id:?}{role} view {}{changing} delivered {} stable {} height {} pending {}",
+                    p.view, p.delivered, p.stable, s.height, p.pending
+                )
+            }
+        }
+    }
+
+    fn dated(&self, violation: Violation) -> Violation {
+        let seen = format!("{} (at {})", violation.seen, Clock(self.now).to_string().trim());
+        Violation { seen, ..violation }
+    }
+
+    // ------------------------------------------------------------------------------- machines
+
+    /// Starts a replica.
+    ///
+    /// # Errors
+    /// When it does not start, though the power did not fail.
+    pub fn start(&mut self, id: ReplicaId) -> Result<(), Violation> {
+        let i = id.index();
+        self.checks.durability.restarted(id);
+        let started = self.hosts[i].start(self.now);
+        self.observe_deeds(i)?;
+        match started {
+            Ok(()) => {
+                for customer in &mut self.customers {
+                    customer.connected(id);
+                }
+                (0..self.customers.len()).try_for_each(|c| self.serve(c))?;
+                self.work(i)
+            }
+            Err(_) if self.hosts[i].disk().blown() => {
+                self.power_failed(i);
+                Ok(())
+            }
+            Err(error) => {
+                let text = format!("{id:?} does not start: {error}");
+                Err(Violation::new("halt", text))
+            }
+        }
+    }
+
+    /// Takes a replica's machine down.
+    pub fn crash(&mut self, id: ReplicaId, how: Crash) {
+        let i = id.index();
+        if let Crash::PowerAfter(changes) = how {
+            self.hosts[i].disk().blow_after(changes);
+            return;
+        }
+        self.trace.note(self.now, format_args!("{id:?} goes down: {how:?}"));
+        self.hosts[i].stop(how);
+        if how == Crash::Kill {
+            // A dead process resets its connections; a machine without power just falls silent.
+            for c in 0..self.customers.len() {
+                self.customers[c].disconnected(id, self.now);
+                self.serve(c).expect("losing a link completes nothing");
+            }
+        }
+    }
+
+    fn power_failed(&mut self, i: usize) {
+        let id = self.hosts[i].id();
+        self.trace.note(self.now, format_args!("{id:?} goes down: the power failed at the disk"));
+        self.hosts[i].stop(Crash::Power);
+        if let Some(pause) = self.repair.get(&id) {
+            self.plan(self.now + *pause, Act::Restart(id));
+        }
+    }
+
+    /// Starts a replica again by itself, so long after its fuse has blown.
+    pub fn repair_after(&mut self, id: ReplicaId, pause: Duration) {
+        self.repair.insert(id, pause);
+    }
+
+    /// Replaces a machine's disk; the machine is down.
+    pub fn replace_disk(&mut self, id: ReplicaId, disk: Disk) {
+        self.hosts[id.index()].replace_disk(disk);
+    }
+
+    /// Starts a replica that is down.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn restart(&mut self, id: ReplicaId) -> Result<(), Violation> {
+        if self.hosts[id.index()].is_up() {
+            return Ok(());
+        }
+        self.trace.note(self.now, format_args!("{id:?} starts again"));
+        self.tally.restarts += 1;
+        for c in 0..self.customers.len() {
+            self.customers[c].disconnected(id, self.now);
+            self.serve(c)?;
+        }
+        self.start(id)
+    }
+
+    /// The primary of the greatest view that a running correct replica is in.
+    #[must_use]
+    pub fn primary(&self) -> ReplicaId {
+        let views = self.hosts.iter().filter(|h| h.is_correct()).filter_map(Host::status);
+        let view = views.map(|s| s.protocol.view).max().unwrap_or_default();
+        self.cast.membership().primary(view)
+    }
+
+    /// Whatever was planned to go wrong and has not yet, will not.
+    pub fn stop_trouble(&mut self) {
+        self.queue.retain(|_, what| !matches!(what, Happening::Act(_)));
+        for host in &self.hosts {
+            host.disk().mend();
+        }
+    }
+
+    fn perform(&mut self, act: Act) -> Result<(), Violation> {
+        self.trace.note(self.now, format_args!("{act:?}"));
+        match act {
+            Act::Crash(id, how) => self.crash(id, how),
+            Act::CrashPrimary(how, pause) => {
+                let id = self.primary();
+                self.repair_after(id, pause);
+                self.crash(id, how);
+                if !matches!(how, Crash::PowerAfter(_)) {
+                    self.plan(self.now + pause, Act::Restart(id));
+                }
+            }
+            Act::Restart(id) => self.restart(id)?,
+            Act::Partition(parts) => self.network.partition(parts),
+            Act::IsolatePrimary => {
+                let others: Vec<_> = self.cast.replicas().map(Principal::Replica).collect();
+                self.network.isolate(self.primary(), others);
+            }
+            Act::Cut(from, to) => self.network.cut(from, to),
+            Act::Mend => self.network.mend(),
+            Act::Quality(quality) => self.network.set_quality(quality),
+        }
+        Ok(())
+    }
+
+    // --------------------------------------------------------------------------------- frames
+
+    fn arrive(&mut self, from: Principal, to: Principal, bytes: &Bytes) -> Result<(), Violation> {
+        self.trace.frame(self.now, from, to, bytes);
+        match (to, from) {
+            (Principal::Replica(id), _) => {
+                let i = id.index();
+                let extra = self.hosts[i].receive(from, bytes, self.now);
+                extra
+                    .into_iter()
+                    .for_each(|(to, bytes)| self.send(Principal::Replica(id), to, bytes));
+                self.work(i)
+            }
+            (Principal::Client(id), Principal::Replica(replica)) => {
+                let i = id.0 as usize - 1;
+                // A client that a script plays has no core; it hears nothing.
+                let Some(customer) = self.customers.get_mut(i) else { return Ok(()) };
+                customer.handle_frame(replica, bytes, self.now);
+                self.serve(i)
+            }
+            (Principal::Client(_), Principal::Client(_)) => Ok(()),
+        }
+    }
+
+    fn send(&mut self, from: Principal, to: Principal, bytes: Bytes) {
+        self.tally.frames += 1;
+        let key = peek_key(&bytes);
+        if let (Some(key), Principal::Replica(by), Principal::Replica(receiver)) = (key, from, to) {
+            self.note_proposal(by, receiver, &key);
+        }
+        let fate = match (&mut self.gate, key) {
+            (Some(gate), Some(key)) => {
+                gate(&Passing { from, to, key, bytes: &bytes, now: self.now })
+            }
+            _ => Fate::Pass,
+        };
+        match fate {
+            Fate::Lose => {}
+            Fate::After(time) => {
+                self.schedule(self.now + time, Happening::Arrival { from, to, bytes });
+            }
+            Fate::Pass => {
+                for at in self.network.arrivals(from, to, self.now, &mut self.rng) {
+                    self.schedule(at, Happening::Arrival { from, to, bytes: bytes.clone() });
+                }
+            }
+        }
+    }
+
+    fn note_proposal(&mut self, by: ReplicaId, to: ReplicaId, key: &Key) {
+        if key.kind != kinds::PRE_PREPARE {
+            return;
+        }
+        let at = (by, View(key.view), SeqNum(key.seq));
+        let proposed = self.proposed.entry(at).or_default();
+        let (digest, receivers) = proposed.first.get_or_insert((key.digest, ReplicaSet::EMPTY));
+        if *digest == key.digest {
+            receivers.insert(to);
+        } else if !proposed.counted && receivers.iter().any(|r| r != to) {
+            proposed.counted = true;
+            self.tally.equivocations += 1;
+        }
+    }
+
+    /// Lets a client send and hear what it has.
+    fn serve(&mut self, i: usize) -> Result<(), Violation> {
+        let client = self.customers[i].id();
+        while let Some((to, bytes)) = self.customers[i].poll_send() {
+            self.send(Principal::Client(client), Principal::Replica(to), bytes);
+        }
+        while let Some(completion) = self.customers[i].poll_completion() {
+            let first = completion.first;
+            let results = completion.outcome.map_err(|failure| {
+                Violation::new("liveness", format!("client {client}, request {first}: {failure}"))
+            })?;
+            for (seq, result) in (first.0..).zip(results) {
+                let seq = tercio_types::RequestSeq(seq);
+                let OpResult::Executed(result) = result else {
+                    let seen = format!("client {client} got {result:?} for request {seq}");
+                    return Err(Violation::new("exactly once", seen));
+                };
+                let place = result.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+                let place = place.ok_or_else(|| {
+                    Violation::new("durability", "a result that no witness gives")
+                })?;
+                self.checks.durability.acknowledged(client, seq, place)?;
+            }
+            let who = Short(Principal::Client(client));
+            self.trace.note(self.now, format_args!("{who} has the results from {first} on"));
+        }
+        Ok(())
+    }
+
+    /// Lets a replica work, and looks at all that comes of it.
+    fn work(&mut self, i: usize) -> Result<(), Violation> {
+        let (wanted, outcome) = self.hosts[i].work(self.now);
+        let id = self.hosts[i].id();
+        let from = Principal::Replica(id);
+        self.observe_deeds(i)?;
+        if self.hosts[i].is_correct() {
+            self.observe_sent(id, &wanted)?;
+        }
+        for (to, bytes) in self.hosts[i].act(wanted) {
+            self.send(from, to, bytes);
+        }
+        match outcome {
+            Ok(()) => self.observe_standing(i),
+            Err(_) if self.hosts[i].disk().blown() => {
+                self.power_failed(i);
+                Ok(())
+            }
+            Err(error) if self.hosts[i].is_correct() => {
+                Err(Violation::new("halt", format!("{id:?} stopped: {error}")))
+            }
+            Err(error) => {
+                self.trace.note(self.now, format_args!("{id:?} stopped: {error}"));
+                self.hosts[i].stop(Crash::Kill);
+                Ok(())
+            }
+        }
+    }
+
+    // --------------------------------------------------------------------------------- checks
+
+    fn observe_deeds(&mut self, i: usize) -> Result<(), Violation> {
+        let (id, correct) = (self.hosts[i].id(), self.hosts[i].is_correct());
+        for deed in self.hosts[i].deeds() {
+            if !correct {
+                continue;
+            }
+            match deed {
+                Deed::Restored(places) => self.checks.durability.restored(id, places),
+                Deed::Executed { height, chain, done } => {
+                    self.checks.agreement.executed(id, height, chain)?;
+                    for done in &done {
+                        self.checks.exactly_once.executed(id, done)?;
+                        self.checks.durability.executed(id, done);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn observe_sent(
+        &mut self,
+        by: ReplicaId,
+        sent: &[(Principal, Bytes)],
+    ) -> Result<(), Violation> {
+        let mut last: Option<&Bytes> = None;
+        for (_, bytes) in sent {
+            // A broadcast is the same bytes again and again.
+            if last.is_some_and(|last| last.as_ptr() == bytes.as_ptr()) {
+                continue;
+            }
+            last = Some(bytes);
+            let Some(key) = peek_key(bytes) else {
+                return Err(Violation::new("promises", format!("{by:?} sent what is no frame")));
+            };
+            self.checks.promises.sent(by, &key)?;
+            let suite = self.cast.suite();
+            let body = || Frame::decode(bytes, suite).map(|frame| frame.body);
+            match key.kind {
+                kinds::COMMIT => {
+                    let (view, seq) = (View(key.view), SeqNum(key.seq));
+                    self.checks.agreement.committed(by, view, seq, key.digest)?;
+                }
+                kinds::VIEW_CHANGE => self.checks.views.asked(by, View(key.view)),
+                kinds::NEW_VIEW => {
+                    let body = body().unwrap_or_default();
+                    if let (Some(sender), Some(view)) = (body.first_chunk(), body.get(2..10))
+                        && u16::from_le_bytes(*sender) == by.0
+                    {
+                        let view = u64::from_le_bytes(*view.first_chunk().expect("eight bytes"));
+                        self.checks.promises.began(by, View(view), key.digest)?;
+                    }
+                }
+                Kind::CHECKPOINT => {
+                    let checkpoint = Checkpoint::from_bytes(&body().unwrap_or_default(), suite);
+                    let checkpoint = checkpoint.map_err(|error| {
+                        Violation::new("agreement", format!("{by:?} signed what is none: {error}"))
+                    })?;
+                    self.checks.agreement.checkpoint(by, checkpoint)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn observe_standing(&mut self, i: usize) -> Result<(), Violation> {
+        let host = &self.hosts[i];
+        let Some(status) = host.status().filter(|_| host.is_correct()) else { return Ok(()) };
+        let id = host.id();
+        if !status.protocol.changing {
+            let (view, membership) = (status.protocol.view, self.cast.membership());
+            self.checks.views.entered(id, view, membership, self.faulty)?;
+        }
+        if status.height > Height(0) {
+            self.checks.agreement.head(id, status.height, status.block)?;
+        }
+        self.checks.bounds.held(id, host.held().expect("it runs"))
+    }
+
+    /// Whether all clients have all their results, and all correct replicas stand at one height
+    /// with nothing under way.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        if !self.customers.iter().all(Customer::is_done) {
+            return false;
+        }
+        let mut heights = BTreeSet::new();
+        for host in self.hosts.iter().filter(|host| host.is_correct()) {
+            let Some(status) = host.status() else { return false };
+            heights.insert(status.height);
+        }
+        heights.len() == 1
+    }
+
+    /// The end: what was acknowledged is everywhere.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn finish(&self) -> Result<(), Violation> {
+        let correct: Vec<_> = self.correct().collect();
+        self.checks.durability.finish(correct)
+    }
+}

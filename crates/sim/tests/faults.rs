@@ -1,0 +1,39 @@
+//! The named faults as tests: each scenario passes with all defences standing.
+
+use tercio_sim::faults::{by_number, guarded};
+
+macro_rules! scenarios {
+    ($($test:ident $number:literal),* $(,)?) => {
+        $(#[test]
+        fn $test() {
+            let fault = by_number($number).expect("it is listed");
+            if let Err(violation) = guarded(fault.run) {
+                panic!("{} {}: {violation}", fault.number, fault.name);
+            }
+        })*
+    };
+}
+
+scenarios! {
+    f01_equivocating_primary "f01",
+    f03_state_forgotten_after_restart "f03",
+    f04_crash_between_signing_and_persisting "f04",
+    f06_view_change_drops_a_prepared_request "f06",
+    f08_new_view_without_a_quorum "f08",
+    f14_gaps_after_a_view_change "f14",
+    f16_client_mac_attack "f16",
+    f18_censoring_primary "f18",
+    f30_numbers_beyond_the_watermarks "f30",
+    f33_votes_before_the_proposal "f33",
+    f35_torn_log_tail "f35",
+}
+
+/// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.
+#[cfg(feature = "zoo")]
+#[test]
+fn every_missing_defence_is_caught() {
+    for fault in tercio_sim::faults::ALL {
+        let outcome = tercio_types::zoo::without(fault.defence, || guarded(fault.run));
+        assert!(outcome.is_err(), "{} {} was not noticed", fault.number, fault.name);
+    }
+}

@@ -1,0 +1,36 @@
+//! The simulator itself: the same seed gives the same trace, other seeds others, and random runs
+//! meet the trouble that they are for.
+
+use tercio_sim::Cast;
+use tercio_sim::run::run;
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let cast = Cast::new(4);
+    let mut traces = std::collections::BTreeSet::new();
+    for seed in [1, 2, 3] {
+        let (one, other) = (run(&cast, seed, true), run(&cast, seed, true));
+        let report = one.outcome.expect("the run passes");
+        assert_eq!(report, other.outcome.expect("the run passes"), "seed {seed}");
+        assert_eq!(one.text, other.text, "seed {seed}");
+        assert!(report.acknowledged > 0 && report.events > 100, "{report:?}");
+        traces.insert(report.trace);
+    }
+    assert_eq!(traces.len(), 3);
+}
+
+#[test]
+fn networks_of_each_size_survive_and_meet_trouble() {
+    let (mut view_changes, mut restarts, mut equivocations) = (0, 0, 0);
+    for n in [4, 7, 10] {
+        let cast = Cast::new(n);
+        for seed in 100..108 {
+            let report =
+                run(&cast, seed, false).outcome.unwrap_or_else(|failure| panic!("{failure}"));
+            view_changes += report.view_changes;
+            restarts += report.restarts;
+            equivocations += report.equivocations;
+        }
+    }
+    assert!(view_changes > 0 && restarts > 0 && equivocations > 0);
+}
