@@ -423,7 +423,7 @@ impl ReplicaConfig {
         links.apply(&mut config.limits);
         catch_up.apply(&mut config.node.sync);
         if let Err(error) = config.node.consensus.check(&config.node.membership) {
-            return Err(source.error(0..0, format!("[consensus] {error}")).into());
+            return Err(source.at_key(error.key, error.why).into());
         }
         Ok(config)
     }

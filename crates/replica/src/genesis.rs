@@ -307,8 +307,10 @@ impl Genesis {
         let name = name.get().clone();
         let genesis =
             Self { name, suite: Suite::default(), lag, replicas, clients, app, consensus };
-        genesis.check()?;
-        Ok(genesis)
+        match genesis.check() {
+            Err(GenesisError::Consensus(error)) => Err(source.at_key(error.key, error.why).into()),
+            other => other.map(|()| genesis),
+        }
     }
 
     /// Whether it makes a network.

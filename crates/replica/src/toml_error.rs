@@ -52,6 +52,26 @@ impl Source<'_> {
         self.error(value.0.span(), what)
     }
 
+    /// An error at the line that gives `key` its value, in whatever unit; at the first line when
+    /// none does.
+    pub(crate) fn at_key(&self, key: &str, what: impl fmt::Display) -> FileError {
+        let gives = |line: &str| {
+            let found = line.split_once('=').map(|(found, _)| found.trim().to_owned());
+            found.is_some_and(|found| {
+                found.strip_prefix(key).is_some_and(|unit| ["", "_ms", "_us"].contains(&unit))
+            })
+        };
+        let mut start = 0;
+        for line in self.text.split_inclusive('\n') {
+            if gives(line) {
+                return self.error(start..start, what);
+            }
+            start += line.len();
+        }
+        let (file, key) = (self.file.to_owned(), Some(key.to_owned()));
+        FileError { file, line: 1, key, what: what.to_string() }
+    }
+
     pub(crate) fn error(&self, span: Range<usize>, what: impl fmt::Display) -> FileError {
         let start = span.start.min(self.text.len());
         let before = self.text.as_bytes()[..start].iter().filter(|b| **b == b'\n').count();
