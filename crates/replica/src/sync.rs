@@ -12,6 +12,9 @@
 //! - A peer that does not answer in time, sends junk, or sends blocks that no certificate covers is
 //!   passed over, counted, and what it sent is forgotten.
 //!
+//! When every peer has let the blocks go (`retain.bytes`), only a snapshot of another can help; a
+//! replica does not fetch one by itself.
+//!
 //! ```text
 //! FETCH_BLOCKS   key: sequence = first height; body = last height: u64
 //! BLOCKS         key: sequence = the first height that was asked for
@@ -410,5 +413,60 @@ impl CatchUp {
             return self.ask(now);
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tercio_types::{Checkpoint, Epoch, SignatureBytes, Timestamp};
+
+    fn block(height: u64) -> Block {
+        let body = Bytes::from(vec![height as u8; height as usize * 3]);
+        let header = BlockHeader {
+            suite: Suite::default(),
+            epoch: Epoch(1),
+            height: Height(height),
+            seq: SeqNum(height + 5),
+            parent: Digest([1; 32]),
+            body: Digest([2; 32]),
+            time: Timestamp(9),
+            ops: 4,
+            lag: 0,
+            results: Digest::NULL,
+            state: Digest::NULL,
+        };
+        Block { header, body }
+    }
+
+    #[test]
+    fn answers_have_one_encoding() {
+        let checkpoint = Checkpoint {
+            seq: SeqNum(9),
+            height: Height(3),
+            block: Digest([3; 32]),
+            results: Digest([4; 32]),
+            state: Digest([5; 32]),
+            clients: Digest([6; 32]),
+            membership: Digest([7; 32]),
+            epoch: Epoch(1),
+            time: Timestamp(8),
+        };
+        let signature = SignatureBytes::new(&[9; 64]).unwrap();
+        let signatures = vec![(ReplicaId(0), signature), (ReplicaId(2), signature)];
+        let certificate = Some(CertifiedCheckpoint { checkpoint, signatures });
+        let suite = Suite::default();
+        for blocks in [vec![], vec![block(0)], vec![block(1), block(2), block(3)]] {
+            for certificate in [None, certificate.clone()] {
+                let answer = Blocks { blocks: blocks.clone(), certificate };
+                let bytes = answer.to_bytes();
+                assert_eq!(Blocks::from_bytes(&bytes, suite), Ok(answer));
+                for at in 0..bytes.len() {
+                    assert!(Blocks::from_bytes(&bytes.slice(..at), suite).is_err());
+                }
+                let longer = [&bytes[..], &[0]].concat();
+                assert!(Blocks::from_bytes(&longer.into(), suite).is_err());
+            }
+        }
     }
 }

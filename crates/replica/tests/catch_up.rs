@@ -59,6 +59,32 @@ fn a_fresh_disk_is_filled_again() {
     caught_up(&mut net, &asker, 50);
 }
 
+/// More than one answer for an interval, and more intervals than one.
+#[test]
+fn megabytes_come_in_answers_of_about_one() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    let op: &'static [u8] = vec![7; 400 << 10].leak();
+    net.cut.insert(ReplicaId(3));
+    for number in 1..=30 {
+        net.ask(&asker, number, &[op]);
+        net.until("it is answered", |net| net.replies(CLIENT, number).len() > 1);
+    }
+    net.cut.clear();
+    net.wire.clear();
+    let sizes = Arc::new(Mutex::new(vec![]));
+    let seen = sizes.clone();
+    net.tamper = Some(Box::new(move |_, _, bytes| {
+        if Frame::decode(bytes, Suite::default()).unwrap().key.kind == Kind::BLOCKS {
+            seen.lock().unwrap().push(bytes.len());
+        }
+        Some(bytes.clone())
+    }));
+    caught_up(&mut net, &asker, 30);
+    let sizes = sizes.lock().unwrap();
+    assert!(sizes.len() >= 12 && sizes.iter().all(|size| *size < 3 << 19), "{sizes:?}");
+}
+
 /// Counts frames of a kind that pass.
 fn count_kind(net: &mut Net, kind: Kind) -> Arc<Mutex<u64>> {
     let count = Arc::new(Mutex::new(0));

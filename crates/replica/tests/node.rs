@@ -2,10 +2,13 @@
 
 mod common;
 
-use common::{Asker, CLIENT, Net, results};
-use tercio_replica::NodeError;
-use tercio_types::{ClientId, Principal};
-use tercio_wire::Kind;
+use common::{Asker, CLIENT, Net, counter, pbft, quick, results};
+use tercio_counter::Counter;
+use tercio_crypto::Instance;
+use tercio_ledger::{BlockLog, attestation_key};
+use tercio_replica::{Node, NodeError, NodeSettings};
+use tercio_types::{ClientId, Height, Principal, Suite};
+use tercio_wire::{Kind, block_hash};
 
 #[test]
 fn four_nodes_execute_each_request_once_and_agree() {
@@ -161,4 +164,78 @@ fn a_failed_write_is_fail_stop() {
     assert_eq!(who.0, 2);
     assert!(error.to_string().contains("injected fault"), "{error}");
     net.order(&asker, 6, 2);
+}
+
+/// Old segments go once a snapshot covers them, and a restart stands on snapshot and rest.
+#[test]
+fn old_blocks_go_and_a_restart_stands_on_the_snapshot() {
+    let tune = |settings: &mut NodeSettings| {
+        quick(settings);
+        settings.ledger.blocks.retain_bytes = 4000;
+    };
+    let mut net = Net::with(4, Box::new(counter), Box::new(tune), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 120);
+    net.until("all are there", |net| net.agree());
+    let node = net.nodes[1].as_ref().unwrap();
+    let (first, last) = node.stages().log.extent();
+    assert!(first.0 > 60 && last.0 == 120, "{first} to {last}");
+    let before = net.status(1);
+    net.stop(1);
+    net.start(1);
+    assert_eq!(net.status(1).block, before.block);
+    assert_eq!(net.status(1).checkpoint.map(|c| c.state), before.checkpoint.map(|c| c.state));
+    // What the clients' windows say has come through the snapshot.
+    net.answers.clear();
+    net.ask(&asker, 3, &[b"op"]);
+    net.settle();
+    assert_eq!(net.replies(CLIENT, 3).len(), 4);
+    net.order(&asker, 121, 4);
+    net.until("all are there", |net| net.agree());
+}
+
+/// With attestations on, every block gets a quorum's signatures, kept beside it.
+#[test]
+fn blocks_are_attested() {
+    let tune = |settings: &mut NodeSettings| {
+        quick(settings);
+        settings.consensus.attest = true;
+    };
+    let mut net = Net::with(4, Box::new(counter), Box::new(tune), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 10);
+    net.until("all are there", |net| net.agree());
+    net.settle();
+    net.stop(0);
+    let (chain, settings) = (net.membership.chain(), net.settings(0).ledger.blocks);
+    let (mut log, _) = BlockLog::open(Box::new(net.disks[0].clone()), chain, settings).unwrap();
+    for height in 1..=10 {
+        let block = block_hash(&log.read(Height(height)).unwrap().unwrap().header);
+        let signatures = log.attestations(Height(height)).unwrap();
+        assert!(signatures.len() >= net.membership.quorum(), "block {height}");
+        let claims = signatures.iter().map(|(hash, replica, signature)| {
+            assert_eq!(*hash, block);
+            (*replica, attestation_key(*replica, Height(height), block).to_array(), signature)
+        });
+        tercio_crypto::verify_signed(&net.membership, Instance::default(), claims).unwrap();
+    }
+}
+
+/// A state that is not the one that was certified: the replica does not start.
+#[test]
+fn another_application_on_the_same_log_is_noticed() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 6);
+    net.until("a checkpoint is stable", |net| net.status(2).protocol.stable.0 >= 4);
+    net.stop(2);
+    let settings = net.settings(2);
+    // Its results are longer, so the results root is another.
+    let app = Counter::new(tercio_counter::Settings { iterations: 0, reply: 9 }, Suite::default());
+    let opened = Node::open(settings, net.disks[2].clone(), Box::new(app), net.now);
+    let error = opened.err().expect("it does not start").to_string();
+    assert!(
+        error.contains("is not the one that a quorum certified (the results root differs)"),
+        "{error}"
+    );
 }

@@ -222,5 +222,5 @@ fn nonsense_is_refused_before_it_is_ordered() {
         // Reason 4 is 'malformed', and trying again is no use.
         assert_eq!(answer.body.as_ref(), [4, 0, 0, 0, 0]);
     }
-    assert_eq!(net.status(0).dropped["refused_by_application"], 1);
+    assert_eq!(net.status(0).dropped["declined_malformed"], 1);
 }

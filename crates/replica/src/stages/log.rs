@@ -34,7 +34,7 @@ pub struct LogStage {
     early: BTreeMap<Height, (Digest, Vec<(ReplicaId, SignatureBytes)>)>,
     /// The latest certified checkpoint.
     certified: Option<Checkpoint>,
-    /// The latest snapshot that has no certificate yet.
+    /// A snapshot that has no certificate yet.
     pending: Option<(Checkpoint, Vec<(Bytes, Bytes)>)>,
 }
 
@@ -93,7 +93,8 @@ impl LogStage {
                 self.dirty = true;
             }
             ToLog::Snapshot { checkpoint, chunks } => {
-                self.pending = Some((checkpoint, chunks));
+                // One at a time is in memory; it waits for its certificate or is overtaken.
+                self.pending.get_or_insert((checkpoint, chunks));
                 self.keep_snapshot()?;
             }
             ToLog::Fetch { by, request } => {

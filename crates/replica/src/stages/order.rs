@@ -20,7 +20,7 @@ use tercio_execution::AppError;
 use tercio_nic::{HostNic, Inbound, Plain};
 use tercio_types::{
     Authenticator, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, OpKind, Principal,
-    ReplicaId, SeqNum, Suite, View,
+    ReplicaId, SeqNum, Suite,
 };
 use tercio_wire::reject::{Reason, Reject};
 use tercio_wire::{Encode, Forward, Frame, Key, Kind, Message, Received, Request};
@@ -53,8 +53,6 @@ pub struct OrderStage<P: Protocol> {
     /// Deliveries that are not executed yet.
     executing: u64,
     head: Head,
-    /// The view at the last delivery or timeout: a hint for clients.
-    view: View,
     /// Whose blocks are being read.
     serving: BTreeSet<ReplicaId>,
     /// Whether clients are turned away.
@@ -77,7 +75,6 @@ impl<P: Protocol> OrderStage<P> {
             suite: membership.suite(),
             nic: HostNic::new(keyring.clone()),
             keyring,
-            view: protocol.view(),
             protocol,
             catch_up: CatchUp::new(me, membership, sync),
             wanted: None,
@@ -146,7 +143,6 @@ impl<P: Protocol> OrderStage<P> {
             return Ok(());
         }
         if package.kind == OpKind::User && package.ops.iter().any(|op| check(op).is_err()) {
-            self.drop("refused_by_application");
             self.reject(client, first, Reason::Malformed, out);
             return Ok(());
         }
@@ -160,7 +156,7 @@ impl<P: Protocol> OrderStage<P> {
             // It will be asked again; a REJECT would name a package.
             self.drop("query_while_busy");
         } else {
-            let view = self.view;
+            let view = self.protocol.view();
             out.execute.push_back(ToExecute::Query { client, number, question, view });
         }
     }
@@ -257,7 +253,6 @@ impl<P: Protocol> OrderStage<P> {
         }
         if self.protocol.deadline().is_some_and(|at| at <= now) {
             self.tell(Event::Timeout, now, out)?;
-            self.view = self.protocol.view();
         }
         Ok(())
     }
@@ -285,8 +280,8 @@ impl<P: Protocol> OrderStage<P> {
                 Effect::PruneLog(seq) => out.log.push_back(ToLog::Prune(seq)),
                 Effect::Deliver(delivery) => {
                     self.executing += 1;
-                    self.view = self.protocol.view();
-                    out.execute.push_back(ToExecute::Deliver { delivery, view: self.view });
+                    let view = self.protocol.view();
+                    out.execute.push_back(ToExecute::Deliver { delivery, view });
                 }
                 Effect::Stable(certificate) => out.log.push_back(ToLog::Certificate(certificate)),
                 Effect::CatchUp(certificate) => {
@@ -297,7 +292,7 @@ impl<P: Protocol> OrderStage<P> {
                     self.send(to, &Forward(Arc::unwrap_or_clone(package)), out);
                 }
                 Effect::Repeat { client, first, count } => {
-                    let view = self.view;
+                    let view = self.protocol.view();
                     out.execute.push_back(ToExecute::Repeat { client, first, count, view });
                 }
                 Effect::Decline { client, first, reason } => {
@@ -370,10 +365,17 @@ impl<P: Protocol> OrderStage<P> {
     }
 
     fn reject(&mut self, client: ClientId, number: u64, reason: Reason, out: &mut Outbox) {
+        self.drop(match reason {
+            Reason::Busy => "declined_busy",
+            Reason::MustSign => "declined_must_sign",
+            Reason::Malformed => "declined_malformed",
+            Reason::UnknownClient => "declined_unknown_client",
+            Reason::TooLarge => "declined_too_large",
+        });
         let retry_after_ms = if reason == Reason::Busy { BUSY_RETRY_MS } else { 0 };
         let body = Reject { reason, retry_after_ms }.to_bytes();
         let digest = tercio_crypto::hash(self.suite, &[&body]);
-        let key = Key::of_replica(Kind::REJECT, self.me, self.view.0, number, digest);
+        let key = Key::of_replica(Kind::REJECT, self.me, self.protocol.view().0, number, digest);
         let to = Principal::Client(client);
         // Only requests of known clients get this far.
         let Ok(tag) = self.keyring.tag(to, &key.to_array()) else { return };

@@ -1,0 +1,96 @@
+//! The stages that have a thread of their own.
+
+use super::{Clock, Ending, LOG_QUEUE};
+use crate::stages::{ExecuteStage, LogStage, Outbox, ToExecute, ToLog};
+use crate::{Durability, NodeError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use std::sync::Arc;
+use tercio_transport::Waker;
+
+/// The most commands that execution does before it hands on what came of them.
+const EXECUTE_BATCH: usize = 16;
+
+pub(super) struct LogThread {
+    pub(super) stage: LogStage,
+    pub(super) queue: Receiver<ToLog>,
+    pub(super) work: Sender<Outbox>,
+    pub(super) waker: Waker,
+    pub(super) durability: Durability,
+    pub(super) ending: Arc<Ending>,
+}
+
+impl LogThread {
+    pub(super) fn run(mut self) -> Result<(), NodeError> {
+        // When the next sync may begin.
+        let mut next = Clock::monotonic();
+        loop {
+            let first = if self.stage.is_dirty() {
+                self.queue.recv_deadline(next)
+            } else {
+                self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            if self.ending.is_at_once() {
+                return Ok(());
+            }
+            if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+                return self.stage.close();
+            }
+            let mut out = Outbox::default();
+            let rest = self.queue.try_iter().take(LOG_QUEUE);
+            for command in first.into_iter().chain(rest) {
+                self.stage.handle(command, &mut out)?;
+            }
+            match self.durability {
+                Durability::Memory => self.stage.commit(false, &mut out)?,
+                Durability::Sync => self.stage.commit(true, &mut out)?,
+                Durability::Group(pause) => {
+                    if Clock::monotonic() >= next {
+                        next = Clock::monotonic() + pause;
+                        self.stage.commit(true, &mut out)?;
+                    }
+                }
+            }
+            if !out.order.is_empty() && self.work.send(out).is_ok() {
+                self.waker.wake();
+            }
+        }
+    }
+}
+
+pub(super) struct ExecuteThread {
+    pub(super) stage: ExecuteStage,
+    pub(super) queue: Receiver<ToExecute>,
+    /// The log's queue, when it is apart too.
+    pub(super) log: Option<Sender<ToLog>>,
+    pub(super) work: Sender<Outbox>,
+    pub(super) waker: Waker,
+    pub(super) ending: Arc<Ending>,
+}
+
+impl ExecuteThread {
+    pub(super) fn run(mut self) -> Result<(), NodeError> {
+        while let Ok(first) = self.queue.recv() {
+            let mut out = Outbox::default();
+            let rest = self.queue.try_iter().take(EXECUTE_BATCH - 1);
+            for command in std::iter::once(first).chain(rest) {
+                if self.ending.is_at_once() {
+                    return Ok(());
+                }
+                self.stage.handle(command, &mut out)?;
+            }
+            if let Some(log) = &self.log {
+                // The block goes first, so that what is said about it finds it there.
+                for command in out.log.drain(..) {
+                    if log.send(command).is_err() {
+                        // The log has ended, and so will we.
+                        return Ok(());
+                    }
+                }
+            }
+            if self.work.send(out).is_ok() {
+                self.waker.wake();
+            }
+        }
+        Ok(())
+    }
+}
