@@ -1,30 +1,35 @@
 //! `bench bft`: what ordering costs and how long it takes, with the counter as the application.
 //!
-//! Unless a rate is given, a closed loop finds out what the network takes, and the open-loop
-//! measurement then offers the highest of a few fractions of it that the network keeps up with.
+//! Unless a rate is given, a closed loop finds out what the network takes, and open-loop trials the
+//! highest of a few fractions of it that the network keeps up with. The measurement offers that; if
+//! the network falls behind after all, the next lower fraction is tried.
 
+use crate::Machine;
 use crate::calibrate::{self, Calibration};
 use crate::figures::{LatencyUs, round};
 use crate::load::{self, LoadError, Outcome, Pace, Plan};
 use crate::network::{Network, NetworkError, Replicas, Spec};
+use crate::process::ProcessError;
 use crate::usage::Usage;
-use crate::{Machine, process::ProcessError};
 use serde::Serialize;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 use tercio_client::ClientAuth;
 use tercio_client::{Client, ConnectError};
+use tercio_replica::Durability;
 use tercio_replica::genesis::App;
 use thiserror::Error;
 
 /// The fractions of the closed loop's rate that are tried, in this order.
-const FRACTIONS: [f64; 8] = [0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.35];
+const FRACTIONS: [f64; 7] = [0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35];
 /// How long a trial runs, and what of it is not counted.
 const TRIAL: Duration = Duration::from_secs(2);
 const WARM_UP: Duration = Duration::from_millis(500);
-/// A rate is kept when at least this part of what was offered was achieved.
+/// A rate is kept up with when at least this part of what was offered was achieved, and what could
+/// not be sent in time is at most the second part of it at the end.
 const KEPT: f64 = 0.98;
+const UNSENT: f64 = 0.005;
 /// A generator that uses this much of a processor is the bottleneck itself.
 const BUSY: f64 = 0.95;
 
@@ -132,7 +137,7 @@ pub struct Settings {
     pub processes: bool,
     /// `mac` or `ed25519`: how clients authenticate their packages.
     pub auth: &'static str,
-    /// `memory`, `group(N)` (milliseconds) or `sync`.
+    /// `memory`, `group:N` (milliseconds) or `sync`.
     pub durability: String,
     /// Which stages have a thread of their own.
     pub layout: String,
@@ -178,23 +183,38 @@ pub fn run(
         .map(|i| network.client(i, core.clone()))
         .collect::<Result<Vec<_>, _>>()?;
 
+    let mut used = vec![];
+    let mut measure = |clients: &mut [Client], pace| {
+        said("measuring");
+        used.clear();
+        load::run(clients, &plan(bft, pace, bft.measure), || used.push(replicas.usage()))
+    };
     let mut closed_loop_rps = None;
-    let pace = match bft.offer {
-        Offer::Closed => Pace::Closed,
-        Offer::Rate(rate) => Pace::Open(rate),
+    let (pace, outcome) = match bft.offer {
+        Offer::Closed => (Pace::Closed, measure(&mut clients, Pace::Closed)?),
+        Offer::Rate(rate) => (Pace::Open(rate), measure(&mut clients, Pace::Open(rate))?),
         Offer::Search => {
             said("searching for the rate that the network keeps up with");
-            let (closed, rate) = search(bft, &mut clients)?;
+            let closed = load::run(&mut clients, &plan(bft, Pace::Closed, TRIAL), || {})?.rate();
             closed_loop_rps = Some(round(closed, 1));
-            Pace::Open(rate)
+            let mut kept = None;
+            for rate in FRACTIONS.map(|fraction| fraction * closed) {
+                let pace = Pace::Open(rate);
+                let trial = load::run(&mut clients, &plan(bft, pace, TRIAL), || {})?;
+                if !keeps_up(&trial, rate) {
+                    continue;
+                }
+                let outcome = measure(&mut clients, pace)?;
+                if keeps_up(&outcome, rate) {
+                    kept = Some((pace, outcome));
+                    break;
+                }
+            }
+            let lowest_rps = closed * FRACTIONS[FRACTIONS.len() - 1];
+            kept.ok_or(BftError::NoRate { closed_rps: closed, lowest_rps })?
         }
     };
-    said("measuring");
-    let mut used = vec![];
-    let plan = plan(bft, pace, bft.measure);
-    let outcome = load::run(&mut clients, &plan, || used.push(replicas.usage()));
     let used = used.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let outcome = outcome?;
     drop(clients);
     replicas.stop()?;
     let context = Context { bft, pace, closed_loop_rps, processes: program.is_some() };
@@ -206,22 +226,9 @@ fn plan(bft: &Bft, pace: Pace, measure: Duration) -> Plan {
     Plan { pace, package, outstanding, size, warm_up: WARM_UP, measure }
 }
 
-/// What closed-loop clients reach, and the highest rate tried that the network keeps up with.
-fn search(bft: &Bft, clients: &mut [Client]) -> Result<(f64, f64), BftError> {
-    let closed = load::run(clients, &plan(bft, Pace::Closed, TRIAL), || {})?.rate();
-    for fraction in FRACTIONS {
-        let rate = closed * fraction;
-        let outcome = load::run(clients, &plan(bft, Pace::Open(rate), TRIAL), || {})?;
-        if keeps_up(&outcome, rate) {
-            return Ok((closed, rate));
-        }
-    }
-    let lowest_rps = closed * FRACTIONS[FRACTIONS.len() - 1];
-    Err(BftError::NoRate { closed_rps: closed, lowest_rps })
-}
-
 fn keeps_up(outcome: &Outcome, rate: f64) -> bool {
-    outcome.rate() >= KEPT * rate
+    let offered = rate * outcome.elapsed.as_secs_f64();
+    outcome.rate() >= KEPT * rate && outcome.unsent as f64 <= UNSENT * offered
 }
 
 /// How a measurement was made.
@@ -280,7 +287,10 @@ impl Context<'_> {
                 ClientAuth::Mac => "mac",
                 ClientAuth::Signature => "ed25519",
             },
-            durability: spec.durability.to_string(),
+            durability: match spec.durability {
+                Durability::Group(pause) => format!("group:{}", pause.as_millis()),
+                other => other.to_string(),
+            },
             layout: spec.layout.under(spec.durability).to_string(),
             size: *size,
             reply: match &spec.app {

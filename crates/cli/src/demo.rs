@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 4;
 const PACKAGE: usize = 64;
 /// The orders of a package when a file is replayed by its one client.
-const REPLAY_PACKAGE: usize = 16;
+const REPLAY_PACKAGE: usize = 4;
 /// The markets of a made-up flow, and its seed.
 const MARKETS: u16 = 8;
 const SEED: u64 = 1;
@@ -348,7 +348,7 @@ fn print(r: &Report) {
         r.unknown.map_or(String::new(), |n| format!(", {n} of unknown orders"))
     ));
     line(&format!(
-        "latency p50 {:.1} ms, p99 {:.1} ms ({} clients, {} orders a package, one package at a time)",
+        "latency p50 {:.1} ms, p99 {:.1} ms ({} client(s), {} orders a package, one package at a time)",
         r.latency_us.p50 / 1e3,
         r.latency_us.p99 / 1e3,
         r.settings.clients,

@@ -52,15 +52,17 @@ impl Display for Failure {
 
 /// Answers a command line that clap does not take: help and version as they are, an error in one
 /// line.
-pub(crate) fn usage(error: &clap::Error, command: &mut clap::Command) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             output::text(&error.render().to_string());
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-            let what = format!("a command is missing ({}); see tercio --help", names.join(", "));
+            let given = std::env::args().skip(1);
+            let parent = given.fold(&*command, |c, arg| c.find_subcommand(arg).unwrap_or(c));
+            let names: Vec<_> = parent.get_subcommands().map(clap::Command::get_name).collect();
+            let what = format!("a command is missing ({}); see --help", names.join(", "));
             Failure::Usage(what).report()
         }
         _ => {

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     let start = tercio_bench::now();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return failure::usage(&error, &mut Cli::command()),
+        Err(error) => return failure::usage(&error, &Cli::command()),
     };
     let result = match cli.command {
         Command::Demo(args) => demo::run(&args),

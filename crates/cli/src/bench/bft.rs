@@ -1,7 +1,7 @@
 //! `tercio bench bft`.
 
 use crate::failure::Failure;
-use crate::output;
+use crate::{output, stop};
 use clap::ValueEnum;
 use std::time::Duration;
 use tercio_bench::bft::{self, Bft, BftReport, Offer};
@@ -125,10 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         size: args.size as usize,
         measure: Duration::from_secs(args.seconds.into()),
     };
-    let folder = tempfile::Builder::new().prefix("tercio-bench-").tempdir();
-    let folder = folder.map_err(|error| {
-        Failure::new(format!("cannot make a temporary directory: {error}; set TMPDIR"))
-    })?;
+    let folder = stop::temporary_dir("tercio-bench-")?;
     let program = std::env::current_exe().map_err(Failure::new)?;
     let spinner = output::spinner();
     let said = |text: &str| spinner.set_message(text.to_owned());

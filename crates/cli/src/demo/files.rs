@@ -1,6 +1,7 @@
 //! The files of the demonstration.
 
 use crate::failure::Failure;
+use crate::stop;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -19,10 +20,7 @@ impl Folder {
     /// The directory to keep, which must be empty or not exist, or one that goes away.
     pub(crate) fn new(keep: Option<&Path>) -> Result<Self, Failure> {
         let Some(dir) = keep else {
-            let temporary = tempfile::Builder::new().prefix("tercio-").tempdir();
-            return Ok(Self::Temporary(temporary.map_err(|error| {
-                Failure::new(format!("cannot make a temporary directory: {error}; set TMPDIR"))
-            })?));
+            return Ok(Self::Temporary(stop::temporary_dir("tercio-demo-")?));
         };
         match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
             Ok(true) => Err(Failure::at(dir, "is not empty; name a new directory")),

@@ -1,0 +1,133 @@
+//! Networks that a user starts: `dev`, `start`, and the measurements.
+
+mod common;
+
+use common::{finish, tercio, text};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tercio_bench::network::{Network, Spec, home};
+use tercio_bench::status::ReplicaReport;
+
+#[test]
+fn dev_commits_a_write_says_so_and_ends_with_its_input() {
+    for app in ["counter", "exchange"] {
+        let json = tercio(["dev", "--once", "--json", "--app", app]).good().json();
+        assert!(json["first_committed_write_ms"].as_f64().unwrap() > 0.0);
+        assert_eq!(json["replicas"].as_array().unwrap().len(), 4);
+        assert_eq!(json["app"], app);
+    }
+    let mut dev = Command::new(env!("CARGO_BIN_EXE_tercio"))
+        .arg("dev")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(dev.stdout.take().unwrap());
+    let mut lines = vec![];
+    while lines.last().is_none_or(|line: &String| !line.contains("Ctrl-C")) {
+        let mut line = String::new();
+        assert!(out.read_line(&mut line).unwrap() > 0, "it ended: {lines:?}");
+        lines.push(line);
+    }
+    assert!(lines.len() <= 15, "{lines:?}");
+    let first = lines.iter().find_map(|line| line.strip_prefix("first committed write: "));
+    assert!(first.unwrap().trim_end().ends_with(" ms"), "{lines:?}");
+    // Its files are there while it runs.
+    let key = lines.iter().find_map(|line| line.split_once("secret key: ")).unwrap().1.trim();
+    assert!(Path::new(key).exists());
+    drop(dev.stdin.take());
+    let run = finish(dev.wait_with_output().unwrap());
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    assert!(!Path::new(key).exists(), "and gone with it");
+}
+
+#[test]
+fn a_replica_runs_says_where_it_stands_and_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let network = Network::lay_out(folder.path(), &Spec::default()).unwrap();
+    let dir = home(folder.path(), 2);
+    let spawn = || {
+        Command::new(env!("CARGO_BIN_EXE_tercio"))
+            .args(["start", "--stop-with-stdin", "--dir", text(&dir)])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut replica = spawn();
+    let report = loop {
+        match ReplicaReport::read(&dir) {
+            Ok(report) => break report,
+            Err(_) => assert!(replica.try_wait().unwrap().is_none(), "it ended"),
+        }
+    };
+    assert_eq!((report.id, report.pid, report.height), (2, replica.id(), 0));
+
+    // A second process on the same home, and one on the same port.
+    tercio(["start", "--dir", text(&dir)]).refused(1, &["in use"]);
+    tercio(["audit", text(&dir)]).refused(1, &["in use"]);
+
+    drop(replica.stdin.take());
+    assert_eq!(finish(replica.wait_with_output().unwrap()).code, 0);
+    let audit = tercio(["audit", text(&dir), "--json"]).good().json();
+    assert_eq!((audit["audit"].as_str(), audit["height"].as_u64()), (Some("ok"), Some(0)));
+
+    // A termination signal stops it as orderly.
+    let replica = spawn();
+    while ReplicaReport::read(&dir).unwrap().pid != replica.id() {}
+    let pid = replica.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(finish(replica.wait_with_output().unwrap()).code, 0);
+
+    let address = &network.genesis().replicas[2].address;
+    let _taken = TcpListener::bind(address).unwrap();
+    tercio(["start", "--dir", text(&dir)]).refused(1, &[address.as_str()]);
+
+    // The log of another network.
+    let other = tempfile::tempdir().unwrap();
+    Network::lay_out(other.path(), &Spec::default()).unwrap();
+    let foreign = home(other.path(), 2);
+    let copied = Command::new("cp").args(["-r", text(&dir.join("data")), text(&foreign)]).status();
+    assert!(copied.unwrap().success());
+    tercio(["start", "--dir", text(&foreign)]).refused(1, &["belongs to chain"]);
+    tercio(["audit", text(&foreign)]).refused(1, &["belongs to chain"]);
+    // The home of another replica.
+    let third = home(folder.path(), 3);
+    fs::rename(dir.join("data"), third.join("data")).unwrap();
+    tercio(["start", "--dir", text(&third)]).refused(1, &["belongs to replica 2"]);
+}
+
+#[test]
+fn bft_reports_every_figure_and_setting() {
+    for (arguments, processes, pace) in [
+        (&["--rate", "500"][..], true, "open"),
+        (&["--closed", "--threads", "--auth", "ed25519", "--package", "8"], false, "closed"),
+        (&["--rate", "200", "--durability", "group:5", "--layout", "both-apart"], true, "open"),
+    ] {
+        let common = ["bench", "bft", "--seconds", "1", "--json"];
+        let run = tercio(common.iter().chain(arguments));
+        let json = run.good().json();
+        assert!(json["throughput_rps"].as_f64().unwrap() > 0.0, "{json}");
+        assert_eq!(json["saturated"], false);
+        assert_eq!(json["settings"]["processes"], processes);
+        assert_eq!(json["settings"]["pace"], pace);
+        assert_eq!(json["offered_rps"].is_null(), pace == "closed");
+        assert!(json["latency_us"]["p50"].as_f64().unwrap() > 0.0);
+        for list in ["cpu_us_per_request_per_replica", "rss_mb"] {
+            assert_eq!(json[list].as_array().unwrap().len(), 4, "{list}");
+        }
+        assert!(json["rss_mb"][3].as_f64().unwrap() > 1.0);
+        let fraction = json["fraction_of_ceiling"].as_f64().unwrap();
+        let throughput = json["throughput_rps"].as_f64().unwrap();
+        let expected = throughput / json["ceiling_rps"].as_f64().unwrap();
+        assert!((fraction - expected).abs() < 1e-3, "{json}");
+        for setting in ["replicas", "auth", "durability", "size", "reply", "package", "clients"] {
+            assert!(!json["settings"][setting].is_null(), "{setting}");
+        }
+    }
+}
