@@ -60,7 +60,7 @@ pub(crate) fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let given = std::env::args().skip(1);
-            let parent = given.fold(&*command, |c, arg| c.find_subcommand(arg).unwrap_or(c));
+            let parent = given.fold(command, |c, arg| c.find_subcommand(arg).unwrap_or(c));
             let names: Vec<_> = parent.get_subcommands().map(clap::Command::get_name).collect();
             let what = format!("a command is missing ({}); see --help", names.join(", "));
             Failure::Usage(what).report()

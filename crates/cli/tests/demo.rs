@@ -179,3 +179,28 @@ fn the_sample_replays_as_a_naive_matcher_does() {
     assert!(fs::read_to_string(&trades).unwrap() == naive.trades, "the trades differ");
     assert!(fs::read_to_string(&book).unwrap() == naive.book, "the books differ");
 }
+
+/// Nothing is left running by a demonstration that was killed itself.
+#[test]
+fn replicas_do_not_outlive_a_killed_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let mut demo = std::process::Command::new(env!("CARGO_BIN_EXE_tercio"))
+        .args(["demo", "--keep", text(&kept)])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let homes: Vec<_> = (0..4).map(|i| kept.join(format!("replica-{i}"))).collect();
+    while !homes.iter().all(|home| home.join("status.json").exists()) {
+        assert!(demo.try_wait().unwrap().is_none(), "it ended by itself");
+    }
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    // A home can be audited once its replica has let go of it. Left running, it never would.
+    for home in &homes {
+        let freed = tercio_bench::poll_until(std::time::Duration::from_secs(60), || {
+            (tercio(["audit", text(home)]).code == 0).then_some(())
+        });
+        assert!(freed.is_some(), "{} is still in use", home.display());
+    }
+}
