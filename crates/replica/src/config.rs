@@ -78,6 +78,8 @@ pub const DATA_DIR: &str = "data";
 
 /// A configuration file is far shorter.
 const MAX_FILE: u64 = 16 << 20;
+/// A client's frame must fit a replica's: a batch of one package is longer by a few hundred bytes.
+const MAX_CLIENT_FRAME: usize = 8 << 20;
 
 /// Why a replica's home cannot be used.
 #[derive(Debug, Error)]
@@ -217,7 +219,7 @@ entry!(LedgerEntry {
 });
 entry!(LinksEntry {
     max_clients: usize,
-    max_client_frame: usize,
+    max_client_frame: At<usize>,
     max_client_queue: usize,
     max_queue: usize,
 });
@@ -269,11 +271,20 @@ impl LedgerEntry {
 }
 
 impl LinksEntry {
-    fn apply(self, limits: &mut Limits) {
+    fn apply(self, source: &Source<'_>, limits: &mut Limits) -> Result<(), FileError> {
         set(&mut limits.max_clients, self.max_clients);
-        set(&mut limits.max_client_frame, self.max_client_frame);
+        if let Some(bytes) = &self.max_client_frame {
+            if *bytes.get() > MAX_CLIENT_FRAME {
+                let what = format!(
+                    "must be at most {MAX_CLIENT_FRAME}: a request travels on inside frames of replicas"
+                );
+                return Err(source.at(bytes, what));
+            }
+            limits.max_client_frame = *bytes.get();
+        }
         set(&mut limits.max_client_queue, self.max_client_queue);
         set(&mut limits.max_queue, self.max_queue);
+        Ok(())
     }
 }
 
@@ -420,7 +431,7 @@ impl ReplicaConfig {
         }
         consensus.apply(&mut config.node.consensus);
         ledger.apply(&source, &mut config.node)?;
-        links.apply(&mut config.limits);
+        links.apply(&source, &mut config.limits)?;
         catch_up.apply(&mut config.node.sync);
         if let Err(error) = config.node.consensus.check(&config.node.membership) {
             return Err(source.at_key(error.key, error.why).into());

@@ -5,6 +5,7 @@ mod common;
 use common::{Asker, CLIENT, Net, counter, pbft, quick, results};
 use tercio_counter::Counter;
 use tercio_crypto::Instance;
+use tercio_execution::Application;
 use tercio_ledger::{BlockLog, attestation_key};
 use tercio_replica::{Node, NodeError, NodeSettings};
 use tercio_types::{ClientId, Height, Principal, Suite};
@@ -238,4 +239,47 @@ fn another_application_on_the_same_log_is_noticed() {
         error.contains("is not the one that a quorum certified (the results root differs)"),
         "{error}"
     );
+}
+
+/// A replica whose state is not what a quorum certified stops, and says so; the others go on.
+#[test]
+fn a_replica_that_computes_wrongly_stops() {
+    let made = std::cell::Cell::new(0);
+    let app = move || -> Box<dyn Application> {
+        made.set(made.get() + 1);
+        // The fourth has other results.
+        let reply = if made.get() == 4 { 9 } else { 8 };
+        let settings = tercio_counter::Settings { iterations: 0, reply };
+        Box::new(Counter::new(settings, Suite::default()))
+    };
+    let mut net = Net::with(4, Box::new(app), Box::new(quick), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 3);
+    net.ask(&asker, 4, &[b"op"]);
+    net.until("it stopped", |net| !net.stopped.is_empty());
+    let (who, error) = &net.stopped[0];
+    assert_eq!(who.0, 3);
+    assert_eq!(
+        error.to_string(),
+        "a quorum certified another state than ours at number 4: this replica computed wrongly and \
+         must not go on; compare it with another one, or empty its data directory"
+    );
+    net.order(&asker, 5, 10);
+    assert_eq!(net.stopped.len(), 1);
+}
+
+/// A result that fits no frame is answered by its digest, and harms nobody.
+#[test]
+fn results_that_fit_no_frame() {
+    let app = || -> Box<dyn Application> {
+        let settings = tercio_counter::Settings { iterations: 0, reply: 17 << 20 };
+        Box::new(Counter::new(settings, Suite::default()))
+    };
+    let mut net = Net::with(4, Box::new(app), Box::new(quick), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 1);
+    net.until("all are there", |net| net.agree());
+    net.settle();
+    assert!(net.replies(CLIENT, 1).iter().all(|reply| reply.body.is_empty()));
+    assert_eq!(net.status(0).dropped["result_too_long"], 1);
 }

@@ -22,7 +22,10 @@ use tercio_types::{
     Authenticator, Batch, Checkpoint, ClientId, Digest, OpKind, Package, Principal, ReplicaId,
     RequestSeq, SeqNum, Suite, Tag, Timestamp, View,
 };
-use tercio_wire::{Decode, Frame, Key, Kind};
+use tercio_wire::{Decode, Frame, Key, Kind, MAX_FRAME};
+
+/// The longest body that fits a frame with room for everything else in it.
+const MAX_BODY: usize = MAX_FRAME - 1024;
 
 /// The engine with what it needs to talk to clients.
 pub struct ExecuteStage {
@@ -129,8 +132,13 @@ impl ExecuteStage {
         self.send(client, key, if full { body } else { Bytes::new() }, out);
     }
 
-    fn send(&mut self, client: ClientId, key: Key, body: Bytes, out: &mut Outbox) {
+    /// Sends to a client. A body that fits no frame stays here; its digest goes alone.
+    fn send(&mut self, client: ClientId, key: Key, mut body: Bytes, out: &mut Outbox) {
         let to = Principal::Client(client);
+        if body.len() > MAX_BODY {
+            out.order.push_back(ToOrder::Dropped("result_too_long"));
+            body = Bytes::new();
+        }
         // A batch holds packages of clients of the genesis only; each was checked.
         let Ok(tag) = self.keyring.tag(to, &key.to_array()) else { return };
         let frame = Frame { key, auth: Authenticator::Mac(tag), body };

@@ -1,0 +1,103 @@
+//! The genesis as a file and as a chain id; the words for layouts and durabilities.
+
+mod running;
+
+use running::{genesis, listener, secret};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+use tercio_replica::genesis::SharedSettings;
+use tercio_replica::{App, Durability, Genesis, Layout, membership_digest};
+use tercio_types::{ClientId, ClientInfo};
+
+fn example() -> Genesis {
+    genesis("test", &[listener().local_addr().unwrap(); 4])
+}
+
+fn exchange() -> App {
+    let settings = tercio_exchange::Settings {
+        operator: Some(ClientId(7)),
+        credit: u128::from(u64::MAX) + 5,
+        ..tercio_exchange::Settings::markets(3)
+    };
+    App::Exchange(settings)
+}
+
+#[test]
+fn a_genesis_survives_its_file() {
+    let counter = example();
+    let exchange = Genesis { app: exchange(), lag: 2, ..example() };
+    for genesis in [counter, exchange] {
+        let read = Genesis::from_toml(&genesis.to_toml(), Path::new("genesis.toml")).unwrap();
+        assert_eq!(read, genesis);
+        assert_eq!(read.chain(), genesis.chain());
+        genesis.app.build(genesis.suite).unwrap();
+    }
+}
+
+#[test]
+fn the_smallest_genesis_has_defaults() {
+    let key: String = secret(0).public().as_slice().iter().map(|b| format!("{b:02x}")).collect();
+    let text =
+        format!("name = \"x\"\n[exchange]\n[[replica]]\nkey = \"{key}\"\naddress = \"a:1\"\n");
+    let genesis = Genesis::from_toml(&text, Path::new("genesis.toml")).unwrap();
+    assert_eq!(genesis.app, App::Exchange(tercio_exchange::Settings::default()));
+    assert_eq!(genesis.consensus, SharedSettings::default());
+    let without = text.replace("[exchange]", "");
+    let error = Genesis::from_toml(&without, Path::new("genesis.toml")).unwrap_err().to_string();
+    let expected = "name the application by exactly one of [counter] and [exchange]";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+/// Everything that replicas must agree on moves the chain id; where they listen does not.
+#[test]
+fn the_chain_id_covers_all_but_addresses() {
+    let genesis = example();
+    let mut moved = genesis.clone();
+    moved.replicas[2].address = "elsewhere:1".into();
+    assert_eq!(moved.chain(), genesis.chain());
+
+    let change = |change: &dyn Fn(&mut Genesis)| {
+        let mut changed = genesis.clone();
+        change(&mut changed);
+        changed.chain()
+    };
+    let chains = [
+        genesis.chain(),
+        change(&|g| g.name.push('x')),
+        change(&|g| g.lag = 1),
+        change(&|g| g.replicas.swap(0, 1)),
+        change(&|g| g.replicas.truncate(3)),
+        change(&|g| g.clients.retain(|client, _| client.0 != 8)),
+        change(&|g| {
+            g.clients.insert(ClientId(9), ClientInfo { key: secret(9).public() });
+        }),
+        change(&|g| g.app = App::Counter(tercio_counter::Settings { iterations: 1, reply: 8 })),
+        change(&|g| g.app = App::Counter(tercio_counter::Settings { iterations: 0, reply: 9 })),
+        change(&|g| g.app = exchange()),
+        change(&|g| g.consensus.checkpoint_interval += 1),
+        change(&|g| g.consensus.window += 1),
+        change(&|g| g.consensus.proposal_hooks = true),
+        change(&|g| g.consensus.execute_before_propose = true),
+    ];
+    assert_eq!(BTreeSet::from(chains).len(), chains.len());
+
+    let digest = |genesis: &Genesis| membership_digest(&genesis.membership().unwrap());
+    assert_eq!(digest(&moved), digest(&genesis));
+    moved.replicas.swap(0, 1);
+    assert_ne!(digest(&moved), digest(&genesis));
+}
+
+#[test]
+fn layouts_and_durabilities_have_words() {
+    for layout in [Layout::AllInOne, Layout::ExecutionApart, Layout::LogApart, Layout::BothApart] {
+        assert_eq!(layout.to_string().parse(), Ok(layout));
+    }
+    let group = Durability::Group(Duration::from_millis(7));
+    for durability in [Durability::Memory, group, Durability::Sync] {
+        assert_eq!(durability.to_string().parse(), Ok(durability));
+    }
+    for bad in ["", "group", "group()", "group(0)", "group(1001)", "group(-1)", "fsync"] {
+        assert!(bad.parse::<Durability>().is_err(), "{bad:?}");
+    }
+}
