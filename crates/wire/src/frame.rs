@@ -107,7 +107,7 @@ impl Frame {
     pub fn decode(bytes: &Bytes, suite: Suite) -> Result<Self, DecodeError> {
         let header = FrameHeader::peek(bytes)?.ok_or(DecodeError::Truncated("header"))?;
         let mut input = Reader::new(bytes.clone(), suite);
-        input.take(FRAME_HEADER, "header")?;
+        input.array::<FRAME_HEADER>("header")?;
         let key = Key::decode(&mut input)?;
         let auth = take_authenticator(header.auth_kind, header.auth_len, &mut input)?;
         let body = input.take(header.body_len, "body")?;

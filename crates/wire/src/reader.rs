@@ -1,7 +1,7 @@
 //! A cursor over received bytes that can only be used strictly.
 
 use crate::DecodeError;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tercio_types::{Digest, Suite};
 
 /// A value with one canonical encoding.
@@ -38,9 +38,11 @@ pub trait Decode: Sized {
 }
 
 /// A cursor over shared bytes. What it hands out are slices of the same allocation, never copies.
+/// Numbers are read without touching the allocation's reference count.
 #[derive(Clone, Debug)]
 pub struct Reader {
     bytes: Bytes,
+    at: usize,
     suite: Suite,
 }
 
@@ -48,7 +50,7 @@ impl Reader {
     /// Starts at the beginning of `bytes`; digests inside are of `suite`.
     #[must_use]
     pub fn new(bytes: Bytes, suite: Suite) -> Self {
-        Self { bytes, suite }
+        Self { bytes, at: 0, suite }
     }
 
     /// The suite whose hash names content.
@@ -60,13 +62,7 @@ impl Reader {
     /// How many bytes are left.
     #[must_use]
     pub fn remaining(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// What is left, without taking it.
-    #[must_use]
-    pub fn rest(&self) -> &Bytes {
-        &self.bytes
+        self.bytes.len() - self.at
     }
 
     /// Takes `n` bytes.
@@ -74,15 +70,19 @@ impl Reader {
     /// # Errors
     /// When fewer are left; `what` says of what.
     pub fn take(&mut self, n: usize, what: &'static str) -> Result<Bytes, DecodeError> {
-        if n > self.bytes.len() {
+        if n > self.remaining() {
             return Err(DecodeError::Truncated(what));
         }
-        Ok(self.bytes.split_to(n))
+        let taken = self.bytes.slice(self.at..self.at + n);
+        self.at += n;
+        Ok(taken)
     }
 
     /// Takes everything that is left.
     pub fn take_rest(&mut self) -> Bytes {
-        std::mem::take(&mut self.bytes)
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.advance(std::mem::take(&mut self.at));
+        bytes
     }
 
     /// Takes a fixed number of bytes as an array.
@@ -90,8 +90,9 @@ impl Reader {
     /// # Errors
     /// When fewer are left.
     pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], DecodeError> {
-        let head = *self.bytes.first_chunk::<N>().ok_or(DecodeError::Truncated(what))?;
-        let _ = self.bytes.split_to(N);
+        let rest = &self.bytes[self.at..];
+        let head = *rest.first_chunk::<N>().ok_or(DecodeError::Truncated(what))?;
+        self.at += N;
         Ok(head)
     }
 
@@ -173,7 +174,7 @@ impl Reader {
     /// # Errors
     /// When bytes are left.
     pub fn finish(self) -> Result<(), DecodeError> {
-        match self.bytes.len() {
+        match self.remaining() {
             0 => Ok(()),
             left => Err(DecodeError::Trailing(left)),
         }

@@ -64,7 +64,9 @@ impl Decode for Reject {
             3 => Reason::UnknownClient,
             4 => Reason::Malformed,
             5 => Reason::TooLarge,
-            other => return Err(DecodeError::Unknown { what: "reject reason", found: other.into() }),
+            other => {
+                return Err(DecodeError::Unknown { what: "reject reason", found: other.into() });
+            }
         };
         Ok(Self { reason, retry_after_ms: input.u32("reject")? })
     }
