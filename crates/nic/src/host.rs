@@ -132,11 +132,7 @@ impl HostNic {
         result
     }
 
-    fn check<M: Message>(
-        &mut self,
-        from: Principal,
-        bytes: &Bytes,
-    ) -> Result<Inbound<M>, Dropped> {
+    fn check<M: Message>(&mut self, from: Principal, bytes: &Bytes) -> Result<Inbound<M>, Dropped> {
         let own;
         let bytes = match from {
             Principal::Client(_) if bytes.len() < COPIED => {

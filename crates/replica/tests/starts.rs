@@ -54,6 +54,7 @@ fn a_home_is_loaded_as_it_was_made() {
     assert!(matches!(&config.data, Data::Directory(data) if *data == dir.path().join(DATA_DIR)));
     let mode = fs::metadata(dir.path().join(KEY_FILE)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+    let config = ReplicaConfig { listen: listener().into(), ..config };
     start(config, running::counter).unwrap().stop().unwrap();
     let again = config::create_home(dir.path(), ReplicaId(1), &genesis, &secret(1), "");
     let expected = format!(
@@ -222,7 +223,10 @@ fn directories_that_are_not_ours() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join(DATA_DIR);
     let mut genesis = home(dir.path(), "");
-    let load = || ReplicaConfig::load(dir.path()).unwrap().0;
+    let load = || {
+        let (config, _) = ReplicaConfig::load(dir.path()).unwrap();
+        ReplicaConfig { listen: listener().into(), ..config }
+    };
 
     // Something else is in it.
     fs::create_dir(&data).unwrap();
@@ -317,7 +321,9 @@ fn a_failed_write_stops_one_replica_and_no_other() {
         let mut net = Network::start(4, layout, Durability::Memory);
         net.replicas[3].take().unwrap().stop().unwrap();
         let mut disk = tercio_ledger::MemStorage::default();
-        let config = ReplicaConfig { data: Data::Memory(disk.clone()), ..net.config(3) };
+        let config = net.config(3);
+        let config =
+            ReplicaConfig { data: Data::Memory(disk.clone()), listen: listener().into(), ..config };
         let handle = start(config, running::counter).unwrap();
         disk.full_after(0);
         let mut client = net.client(running::CLIENT);

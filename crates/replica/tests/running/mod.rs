@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_client::{Client, Settings};
@@ -11,8 +11,10 @@ use tercio_crypto::SecretKey;
 use tercio_execution::Application;
 use tercio_replica::genesis::SharedSettings;
 use tercio_replica::{
-    App, Data, Durability, Genesis, Layout, NodeSettings, ReplicaConfig, ReplicaHandle, start,
+    App, Data, Durability, Genesis, Layout, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
+    start,
 };
+use tercio_transport::BindError;
 use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Suite};
 
 pub(crate) const CLIENT: ClientId = ClientId(7);
@@ -108,9 +110,19 @@ impl Network {
         ReplicaConfig { data: Data::Directory(self.path(i)), layout: self.layout, ..config }
     }
 
-    /// Starts a replica again on its address.
+    /// Starts a replica again on its address, once the system gives that again: while the replica
+    /// was down, a connection of another test may have taken the port.
     pub(crate) fn restart(&mut self, i: usize) {
-        self.replicas[i] = Some(start(self.config(i), self.app).unwrap());
+        let started = std::cell::RefCell::new(None);
+        wait("the port is free", || match start(self.config(i), self.app) {
+            Ok(handle) => {
+                *started.borrow_mut() = Some(handle);
+                true
+            }
+            Err(StartError::Bind(BindError::InUse { .. })) => false,
+            Err(other) => panic!("{other}"),
+        });
+        self.replicas[i] = started.into_inner();
     }
 
     pub(crate) fn client(&self, id: ClientId) -> Client {
@@ -144,8 +156,4 @@ pub(crate) fn wait(what: &str, done: impl Fn() -> bool) {
 
 pub(crate) fn number(result: &[u8]) -> u64 {
     u64::from_le_bytes(result[..8].try_into().unwrap())
-}
-
-pub(crate) fn exists(path: &Path) -> bool {
-    path.try_exists().unwrap()
 }
