@@ -1,5 +1,6 @@
 //! The contract between an ordering protocol and whoever drives it.
 
+use crate::pbft::MAX_PREPREPARED;
 use crate::votes::Vote;
 use crate::{Phase, PoolLimits};
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use tercio_types::{
     CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package, ReplicaId,
     ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, View,
 };
-use tercio_wire::{EncodedBatch, Forward, Message, Received, Request};
+use tercio_wire::{EncodedBatch, Forward, MAX_FRAME, Message, Received, Request};
 use thiserror::Error;
 
 /// A point in time: nanoseconds since the Unix epoch as the driver reckons it. It never goes back:
@@ -368,7 +369,10 @@ impl Settings {
     ///
     /// # Errors
     /// Names the first key that makes no sense.
-    pub fn check(&self, _membership: &Membership) -> Result<(), SettingsError> {
+    pub fn check(&self, membership: &Membership) -> Result<(), SettingsError> {
+        // The longest message is a NEW-VIEW: a quorum of VIEW-CHANGEs with full P and Q sets.
+        let claims = self.window.saturating_mul(1 + MAX_PREPREPARED as u64);
+        let new_view = (membership.quorum() as u64).saturating_mul(claims.saturating_mul(48));
         let checks = [
             (self.checkpoint_interval > 0, "checkpoint_interval", "must be at least 1"),
             (
@@ -380,6 +384,11 @@ impl Settings {
                 self.window <= 1 << 16,
                 "window",
                 "must be at most 65536, since every replica keeps that many batches",
+            ),
+            (
+                new_view <= (MAX_FRAME - (1 << 20)) as u64,
+                "window",
+                "is too large for so many replicas: a NEW-VIEW would not fit a frame",
             ),
             (self.batch_ops > 0, "batch_ops", "must be at least 1"),
             (self.batch_bytes <= 8 << 20, "batch_bytes", "must be at most 8388608 to fit a frame"),

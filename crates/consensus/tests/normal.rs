@@ -349,3 +349,16 @@ fn a1_duplicates_are_answered_and_floods_declined() {
     assert_eq!(busy.count(), 38 - 15);
     assert_eq!(net.status(0).pending, 15);
 }
+
+#[test]
+fn settings_that_make_no_sense_are_named() {
+    let error = |n: usize, change: fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings.check(&membership(n)).unwrap_err().to_string()
+    };
+    assert!(error(4, |s| s.window = 200).starts_with("window: must be at least twice"));
+    assert!(error(4, |s| s.pipeline = 0).starts_with("pipeline: must be at least 1"));
+    assert!(error(100, |s| s.window = 4096).contains("would not fit a frame"));
+    assert_eq!(Settings::default().check(&membership(100)), Ok(()));
+}

@@ -33,6 +33,7 @@ mod view_change;
 pub use message::{Claimed, PbftMessage, SignedNewView, SignedViewChange, Standing, ViewChange};
 pub use record::RecoverError;
 pub use selection::{Selection, select};
+pub(crate) use slot::MAX_PREPREPARED;
 
 use crate::pool::Admission;
 use crate::{

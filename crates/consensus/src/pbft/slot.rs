@@ -6,7 +6,7 @@ use tercio_wire::EncodedBatch;
 
 /// The most digests that Q keeps for one number. A primary that equivocates in every view cannot
 /// make the set grow; the entry of the oldest view goes first (thesis of Castro, section 3.2.4).
-pub(super) const MAX_PREPREPARED: usize = 6;
+pub(crate) const MAX_PREPREPARED: usize = 6;
 
 /// A batch with whether the write-ahead log holds it.
 #[derive(Clone, Debug)]
