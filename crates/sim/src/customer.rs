@@ -105,7 +105,7 @@ impl Customer {
         let count = self.rng.between(1, self.work.ops);
         let ops = (0..count).map(|_| {
             let padding = self.rng.below(40) as usize;
-            let mut op = self.rng.next().to_le_bytes().to_vec();
+            let mut op = self.rng.bits().to_le_bytes().to_vec();
             op.resize(8 + padding, 0x5a);
             Bytes::from(op)
         });

@@ -15,7 +15,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,12 +25,12 @@ impl Rng {
 
     /// A stream of its own, so that drawing more here changes nothing there.
     pub fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self(self.bits())
     }
 
     /// A number below `n`, which is at least 1. (The bias is below n / 2^64.)
     pub fn below(&mut self, n: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(n) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
@@ -62,8 +62,8 @@ mod tests {
     #[test]
     fn is_splitmix64() {
         let mut rng = Rng::new(0);
-        assert_eq!(rng.next(), 0xe220_a839_7b1d_cdaf);
-        assert_eq!(rng.next(), 0x6e78_9e6a_a1b9_65f4);
+        assert_eq!(rng.bits(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(rng.bits(), 0x6e78_9e6a_a1b9_65f4);
         assert!((0..1000).all(|_| (3..=5).contains(&rng.between(3, 5))));
     }
 }

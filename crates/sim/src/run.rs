@@ -119,7 +119,7 @@ fn world_settings(rng: &mut Rng, text: bool) -> WorldSettings {
     });
     let clients = clients.collect();
     WorldSettings {
-        seed: rng.next(),
+        seed: rng.bits(),
         quality: bad_quality(rng),
         clients,
         text,

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_client::{ClientAuth, OpResult};
+use tercio_consensus::pbft::ViewChange;
 use tercio_consensus::{Instant, Settings};
 use tercio_replica::NodeStatus;
 use tercio_types::{
@@ -771,7 +772,14 @@ impl World {
                     let (view, seq) = (View(key.view), SeqNum(key.seq));
                     self.checks.agreement.committed(by, view, seq, key.digest)?;
                 }
-                kinds::VIEW_CHANGE => self.checks.views.asked(by, View(key.view)),
+                kinds::VIEW_CHANGE => {
+                    let content = ViewChange::from_bytes(&body().unwrap_or_default(), suite);
+                    let content = content.map_err(|error| {
+                        Violation::new("promises", format!("{by:?} sent no VIEW-CHANGE: {error}"))
+                    })?;
+                    self.checks.views.asked(by, content.view);
+                    self.checks.promises.left(by, content);
+                }
                 kinds::NEW_VIEW => {
                     let body = body().unwrap_or_default();
                     if let (Some(sender), Some(view)) = (body.first_chunk(), body.get(2..10))

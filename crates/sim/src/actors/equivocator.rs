@@ -65,7 +65,7 @@ impl Equivocator {
             let other = variant(forger, &batch.batch);
             let second = other.digest;
             let frame = forger.message(&PbftMessage::PrePrepare { view, seq, batch: other });
-            let side = self.side.unwrap_or_else(|| ReplicaSet(u128::from(self.rng.next())));
+            let side = self.side.unwrap_or_else(|| ReplicaSet(u128::from(self.rng.bits())));
             self.doubles.insert(at, Double { side, first: key.digest, second, frame });
         }
         self.doubles.get(&at)

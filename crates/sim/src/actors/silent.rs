@@ -16,7 +16,7 @@ impl Silent {
     #[must_use]
     pub fn new(rng: &mut Rng) -> Self {
         let everybody = rng.chance(300);
-        Self { towards: ReplicaSet(if everybody { u128::MAX } else { u128::from(rng.next()) }) }
+        Self { towards: ReplicaSet(if everybody { u128::MAX } else { u128::from(rng.bits()) }) }
     }
 
     /// Silent towards these.

@@ -4,6 +4,7 @@
 use super::{Violation, demand};
 use crate::trace::kind_name;
 use std::collections::BTreeMap;
+use tercio_consensus::pbft::ViewChange;
 use tercio_types::{Digest, ReplicaId, SeqNum, View};
 use tercio_wire::{Key, Kind};
 
@@ -30,8 +31,16 @@ struct Said {
     view_changes: BTreeMap<View, Digest>,
     new_views: BTreeMap<View, Digest>,
     checkpoints: BTreeMap<SeqNum, Digest>,
-    /// It has left all views below.
-    left: View,
+    /// Its latest VIEW-CHANGE: it has left all views below that one's.
+    left: Option<ViewChange>,
+}
+
+/// Whether a replica that left with this VIEW-CHANGE told everybody of the vote in it. A replica
+/// that crashed between recording a vote and sending it may send it after its VIEW-CHANGE: what
+/// the new view begins with has taken it into account.
+fn tells_of(left: &ViewChange, kind: Kind, view: View, seq: SeqNum, digest: Digest) -> bool {
+    let claims = if kind == kinds::COMMIT { &left.prepared } else { &left.preprepared };
+    claims.iter().any(|c| (c.seq, c.digest) == (seq, digest) && c.view >= view)
 }
 
 /// What all correct replicas have promised.
@@ -67,13 +76,15 @@ impl Promises {
                 let at = (key.kind, view, seq);
                 // To repeat an old vote is no contradiction.
                 let new = !said.votes.contains_key(&at);
-                let left = said.left;
-                demand(!new || view >= left, "promises", || {
-                    format!(
-                        "{by:?} sent {name} at view {view} seq {seq} after it had left for view \
-                         {left}"
-                    )
-                })?;
+                if let Some(left) = said.left.as_ref().filter(|left| new && view < left.view) {
+                    demand(tells_of(left, key.kind, view, seq, key.digest), "promises", || {
+                        format!(
+                            "{by:?} sent {name} at view {view} seq {seq} after it had left for \
+                             view {}, without a word of it in its VIEW-CHANGE",
+                            left.view
+                        )
+                    })?;
+                }
                 let first = *said.votes.entry(at).or_insert(key.digest);
                 demand(first == key.digest, "promises", || {
                     let second = key.digest;
@@ -84,11 +95,18 @@ impl Promises {
                 })
             }
             kinds::VIEW_CHANGE => {
-                said.left = said.left.max(view);
                 once(&mut said.view_changes, view, key.digest, by, "VIEW-CHANGE")
             }
             Kind::CHECKPOINT => once(&mut said.checkpoints, seq, key.digest, by, "CHECKPOINT"),
             _ => Ok(()),
+        }
+    }
+
+    /// A correct replica sent a VIEW-CHANGE with this content.
+    pub fn left(&mut self, by: ReplicaId, content: ViewChange) {
+        let said = self.said.entry(by).or_default();
+        if said.left.as_ref().is_none_or(|left| left.view < content.view) {
+            said.left = Some(content);
         }
     }
 
@@ -105,6 +123,7 @@ impl Promises {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tercio_consensus::pbft::Claimed;
 
     const ME: ReplicaId = ReplicaId(2);
 
@@ -125,13 +144,21 @@ mod tests {
     }
 
     #[test]
-    fn a_new_vote_in_a_view_that_was_left_is_caught() {
+    fn a_vote_that_its_view_change_did_not_tell_of_is_caught() {
         let mut check = Promises::default();
         check.sent(ME, &key(kinds::PREPARE, 0, 1, 7)).unwrap();
-        check.sent(ME, &key(kinds::VIEW_CHANGE, 2, 0, 1)).unwrap();
+        let claim = |seq| Claimed { seq: SeqNum(seq), digest: Digest([7; 32]), view: View(1) };
+        let (prepared, preprepared) = (vec![claim(2)], vec![claim(2), claim(3)]);
+        let view = View(2);
+        let content = ViewChange { view, stable: None, prepared, preprepared, blamed: vec![] };
+        check.left(ME, content);
         check.sent(ME, &key(kinds::PREPARE, 0, 1, 7)).unwrap();
         assert!(check.sent(ME, &key(kinds::COMMIT, 1, 1, 7)).is_err());
         check.sent(ME, &key(kinds::COMMIT, 2, 1, 7)).unwrap();
+        // It told of these, and may say them late.
+        check.sent(ME, &key(kinds::COMMIT, 1, 2, 7)).unwrap();
+        check.sent(ME, &key(kinds::PREPARE, 1, 3, 7)).unwrap();
+        assert!(check.sent(ME, &key(kinds::COMMIT, 1, 3, 7)).is_err());
     }
 
     #[test]

@@ -33,7 +33,11 @@ impl Views {
         if view == View(0) || self.entered.contains(&view) {
             return Ok(());
         }
-        let asked = self.asked.get(&view).copied().unwrap_or_default();
+        let mut asked = self.asked.get(&view).copied().unwrap_or_default();
+        // The primary of a view may begin it before its own VIEW-CHANGE is on its way.
+        if membership.primary(view) == by {
+            asked.insert(by);
+        }
         let (correct, quorum) = (asked.len(), membership.quorum());
         demand(correct + faulty.len() >= quorum, "views", || {
             format!(
@@ -63,7 +67,7 @@ mod tests {
         let cast = Cast::new(4);
         let mut check = Views::default();
         let faulty: ReplicaSet = [ReplicaId(3)].into_iter().collect();
-        let me = ReplicaId(1);
+        let me = ReplicaId(2);
         check.asked(ReplicaId(0), View(1));
         check.asked(ReplicaId(0), View(1));
         assert!(check.entered(me, View(1), cast.membership(), faulty).is_err());
