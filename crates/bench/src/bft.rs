@@ -201,11 +201,11 @@ pub fn run(
             for rate in FRACTIONS.map(|fraction| fraction * closed) {
                 let pace = Pace::Open(rate);
                 let trial = load::run(&mut clients, &plan(bft, pace, TRIAL), || {})?;
-                if !keeps_up(&trial, rate) {
+                if !keeps_up(bft, &trial, rate) {
                     continue;
                 }
                 let outcome = measure(&mut clients, pace)?;
-                if keeps_up(&outcome, rate) {
+                if keeps_up(bft, &outcome, rate) {
                     kept = Some((pace, outcome));
                     break;
                 }
@@ -226,9 +226,13 @@ fn plan(bft: &Bft, pace: Pace, measure: Duration) -> Plan {
     Plan { pace, package, outstanding, size, warm_up: WARM_UP, measure }
 }
 
-fn keeps_up(outcome: &Outcome, rate: f64) -> bool {
+/// Whether as much was achieved as was offered, but for one package of each client, which may fall
+/// on either side of an edge of the measurement.
+fn keeps_up(bft: &Bft, outcome: &Outcome, rate: f64) -> bool {
     let offered = rate * outcome.elapsed.as_secs_f64();
-    outcome.rate() >= KEPT * rate && outcome.unsent as f64 <= UNSENT * offered
+    let edge = (bft.package * bft.spec.clients) as f64;
+    outcome.completed as f64 >= KEPT * offered - edge
+        && outcome.unsent as f64 <= UNSENT * offered + edge
 }
 
 /// How a measurement was made.
@@ -251,7 +255,7 @@ impl Context<'_> {
             Pace::Open(rate) => Some(rate),
             Pace::Closed => None,
         };
-        let saturated = offered.is_some_and(|rate| !keeps_up(outcome, rate));
+        let saturated = offered.is_some_and(|rate| !keeps_up(self.bft, outcome, rate));
         let by = if outcome.busiest_client >= BUSY { "generator" } else { "network" };
         let requests = outcome.completed;
         let cpu = |(before, after): (&Usage, &Usage)| {

@@ -74,7 +74,8 @@ pub enum LoadError {
 pub struct Outcome {
     /// Operations whose results came during the measurement.
     pub completed: u64,
-    /// The latencies of those that were to be sent during it, from the intended time.
+    /// The latencies of those that were to be sent during it, from the intended time. Those that
+    /// were not sent count with how late they were at the end.
     pub latency: Recorder,
     /// How long the measurement was.
     pub elapsed: Duration,
@@ -203,15 +204,24 @@ impl<'a> Generator<'a> {
             self.outcome.busiest_client = used / measured.as_secs_f64();
         }
         self.outcome.elapsed = measured;
-        if self.step > Duration::ZERO && self.next < self.to {
-            let late = (self.to - self.next.max(self.from)).as_secs_f64();
-            let packages = late / self.step.as_secs_f64();
-            self.outcome.unsent = packages as u64 * self.plan.package as u64;
-        }
+        self.count_unsent();
         self.drain(client)?;
         match self.first_failure {
             Some(first) => Err(LoadError::Failed { failed: self.failed, first }),
             None => Ok(self.outcome),
+        }
+    }
+
+    /// What was due and never sent counts with how late it was at the end, which is less than it
+    /// would have come to.
+    fn count_unsent(&mut self) {
+        while self.step > Duration::ZERO && self.next < self.to {
+            if self.next >= self.from {
+                let ops = self.plan.package as u64;
+                self.outcome.unsent += ops;
+                self.outcome.latency.record(self.to - self.next, ops);
+            }
+            self.next += self.step;
         }
     }
 

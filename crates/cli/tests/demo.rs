@@ -43,8 +43,7 @@ fn a_killed_primary_is_replaced_and_comes_back() {
     assert_shows(&json, 4);
     assert_eq!(json["orders"], 6000);
     assert!(json["trades"].as_u64().unwrap() > 0);
-    let killed = json["crash"]["replica"].as_u64().unwrap();
-    assert_eq!(killed, 0, "the first primary");
+    assert!(json["crash"]["catch_up_blocks"].as_u64().unwrap() > 0, "it missed some: {json}");
 
     for i in 0..4 {
         let dir = kept.join(format!("replica-{i}"));

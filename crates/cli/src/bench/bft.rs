@@ -92,8 +92,8 @@ fn layout(text: &str) -> Result<Layout, String> {
 
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate >= 1.0 => Ok(rate),
-        _ => Err("write requests per second, at least 1".into()),
+        Ok(rate) if (1.0..=1e7).contains(&rate) => Ok(rate),
+        _ => Err("write requests per second, 1 to 10000000".into()),
     }
 }
 
