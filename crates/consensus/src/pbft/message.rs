@@ -159,7 +159,7 @@ pub struct SignedViewChange {
 }
 
 /// A NEW-VIEW: the VIEW-CHANGEs that a new primary builds on. What they lead to is computed from
-/// them by everybody alike ([`super::selection`]), so it is not said again.
+/// them by everybody alike ([`super::select`]), so it is not said again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedNewView {
     /// The new primary.
