@@ -30,8 +30,10 @@
 //! total_ops = 65536              # of all clients
 //! total_bytes = 33554432         # of all clients
 //!
+//! [retain]
+//! bytes = 9223372036854775807    # old blocks go when the log is longer and a snapshot covers them
+//!
 //! [ledger]
-//! retain_bytes = 9223372036854775807   # old blocks go when the log is longer and a snapshot covers them
 //! blocks_per_segment = 1024      # blocks in a file of the log
 //! wal_file_bytes = 16777216      # bytes in a file of the write-ahead log
 //! snapshot_every = 64            # checkpoints from one snapshot to the next; 0 for none
@@ -86,7 +88,7 @@ const MAX_CLIENT_FRAME: usize = 8 << 20;
 #[non_exhaustive]
 pub enum ConfigError {
     /// A file is missing.
-    #[error("{} does not exist; name a replica's directory, or make one with `tercio testnet`", .0.display())]
+    #[error("{} does not exist; name a replica's directory, such as one that `tercio demo --keep DIR` made", .0.display())]
     Missing(PathBuf),
     /// A file exists already and is not written over.
     #[error("{} exists already and is not written over; name a new directory", .0.display())]
@@ -178,6 +180,8 @@ struct File {
     #[serde(default)]
     consensus: ConsensusEntry,
     #[serde(default)]
+    retain: RetainEntry,
+    #[serde(default)]
     ledger: LedgerEntry,
     #[serde(default)]
     links: LinksEntry,
@@ -211,8 +215,8 @@ entry!(ConsensusEntry {
     total_ops: usize,
     total_bytes: usize,
 });
+entry!(RetainEntry { bytes: u64 });
 entry!(LedgerEntry {
-    retain_bytes: u64,
     blocks_per_segment: At<u32>,
     wal_file_bytes: u64,
     snapshot_every: u64,
@@ -255,14 +259,13 @@ impl ConsensusEntry {
 
 impl LedgerEntry {
     fn apply(self, source: &Source<'_>, node: &mut NodeSettings) -> Result<(), FileError> {
-        let BlockLogSettings { blocks_per_segment, retain_bytes } = &mut node.ledger.blocks;
+        let BlockLogSettings { blocks_per_segment, .. } = &mut node.ledger.blocks;
         if let Some(blocks) = &self.blocks_per_segment {
             if !(1..=1 << 20).contains(blocks.get()) {
                 return Err(source.at(blocks, "must be 1 to 1048576"));
             }
             *blocks_per_segment = *blocks.get();
         }
-        set(retain_bytes, self.retain_bytes);
         let WalSettings { file_bytes } = &mut node.ledger.wal;
         set(file_bytes, self.wal_file_bytes);
         set(&mut node.snapshot_every, self.snapshot_every);
@@ -402,8 +405,17 @@ impl ReplicaConfig {
         secret: SecretKey,
     ) -> Result<Self, ConfigError> {
         let source = Source { file, text };
-        let File { replica, listen, layout, durability, consensus, ledger, links, catch_up } =
-            source.parse::<File>()?;
+        let File {
+            replica,
+            listen,
+            layout,
+            durability,
+            consensus,
+            retain,
+            ledger,
+            links,
+            catch_up,
+        } = source.parse::<File>()?;
         let me = ReplicaId(*replica.get());
         let Some(member) = genesis.replicas.get(me.index()) else {
             let last = genesis.replicas.len() - 1;
@@ -430,6 +442,7 @@ impl ReplicaConfig {
                 durability.get().parse().map_err(|what: &str| source.at(durability, what))?;
         }
         consensus.apply(&mut config.node.consensus);
+        set(&mut config.node.ledger.blocks.retain_bytes, retain.bytes);
         ledger.apply(&source, &mut config.node)?;
         links.apply(&source, &mut config.limits)?;
         catch_up.apply(&mut config.node.sync);

@@ -69,12 +69,12 @@ fn malformed_settings_name_line_and_key() {
     let set = |line: &str| broken(CONFIG_FILE, |text| format!("{text}{line}\n"));
     assert_eq!(
         set("snapshots = 3"),
-        "tercio.toml:6: snapshots: unknown field `snapshots`, expected one of `retain_bytes`, \
+        "tercio.toml:6: snapshots: unknown field `snapshots`, expected one of \
          `blocks_per_segment`, `wal_file_bytes`, `snapshot_every`"
     );
     assert_eq!(
-        set("retain_bytes = \"all\""),
-        "tercio.toml:6: retain_bytes: invalid type: string \"all\", expected u64"
+        set("[retain]\nbytes = \"all\""),
+        "tercio.toml:7: bytes: invalid type: string \"all\", expected u64"
     );
     assert_eq!(
         set("blocks_per_segment = 0"),
@@ -183,7 +183,7 @@ fn keys_that_others_can_read_or_that_are_none() {
     assert_eq!(
         load_error(dir.path()),
         format!(
-            "{} does not exist; name a replica's directory, or make one with `tercio testnet`",
+            "{} does not exist; name a replica's directory, such as one that `tercio demo --keep DIR` made",
             key.display()
         )
     );
@@ -287,7 +287,7 @@ fn directories_that_are_not_ours() {
     assert_eq!(
         load_error(&dir.path().join("nowhere")),
         format!(
-            "{} does not exist; name a replica's directory, or make one with `tercio testnet`",
+            "{} does not exist; name a replica's directory, such as one that `tercio demo --keep DIR` made",
             dir.path().join("nowhere").join(CONFIG_FILE).display()
         )
     );
