@@ -31,6 +31,10 @@ fn vc(
     Arc::new(SignedViewChange { sender, content, body: Bytes::new(), signature })
 }
 
+/// A correct replica's promises at the number: what it prepared last, and all that it accepted with
+/// their latest views; digests by their index.
+type Promises = (Option<(u64, u8)>, Vec<(u8, u64)>);
+
 /// A history of one number in a network of 3f+1: for each view, which digest its primary proposed
 /// to whom, who prepared, who committed. Correct replicas accept one digest a view, prepare only
 /// on a quorum of accepts, and what a quorum prepared is proposed in all later views.
@@ -38,8 +42,8 @@ fn vc(
 struct History {
     n: usize,
     f: usize,
-    /// The last prepared (P) and all accepted with their latest view (Q), for each correct replica.
-    promises: Vec<(Option<(u64, u8)>, Vec<(u8, u64)>)>,
+    /// P and Q of each correct replica.
+    promises: Vec<Promises>,
     committed: Option<u8>,
     views: u64,
 }
@@ -79,7 +83,7 @@ fn history(f: usize) -> impl Strategy<Value = History> {
     })
 }
 
-fn claims(promise: &(Option<(u64, u8)>, Vec<(u8, u64)>)) -> (Vec<Claimed>, Vec<Claimed>) {
+fn claims(promise: &Promises) -> (Vec<Claimed>, Vec<Claimed>) {
     let seq = SeqNum(1);
     let claim = |d: u8, v: u64| Claimed { seq, digest: digest(d), view: View(v) };
     (
