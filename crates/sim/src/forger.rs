@@ -73,6 +73,21 @@ impl Forger {
     }
 }
 
+/// Makes the MACs for some replicas wrong. A signature is left as it is.
+pub(crate) fn spoil(auth: Authenticator, wrong: impl Fn(ReplicaId) -> bool) -> Authenticator {
+    match auth {
+        Authenticator::MacVector(mut tags) => {
+            for (i, tag) in tags.iter_mut().enumerate() {
+                if wrong(ReplicaId(i as u16)) {
+                    tag.0[0] ^= 1;
+                }
+            }
+            Authenticator::MacVector(tags)
+        }
+        other => other,
+    }
+}
+
 /// Speaks for one client.
 pub struct FalseClient {
     me: ClientId,
@@ -110,17 +125,20 @@ impl FalseClient {
     /// A package whose MACs are good for the replicas in `good` and wrong for all others.
     #[must_use]
     pub fn maced(&self, first: u64, ops: &[Bytes], good: &[ReplicaId]) -> Package {
-        self.package(first, ops, |said| match self.keys.mac_vector(said) {
-            Authenticator::MacVector(mut tags) => {
-                for (i, tag) in tags.iter_mut().enumerate() {
-                    if !good.contains(&ReplicaId(i as u16)) {
-                        tag.0[0] ^= 1;
-                    }
-                }
-                Authenticator::MacVector(tags)
-            }
-            _ => unreachable!("a keyring's MAC vector is one"),
+        self.package(first, ops, |said| {
+            spoil(self.keys.mac_vector(said), |replica| !good.contains(&replica))
         })
+    }
+
+    /// Another package under the same numbers: as authentic as the first.
+    #[must_use]
+    pub fn other_face(&self, package: &Package) -> Package {
+        let ops: Vec<Bytes> =
+            package.ops.iter().map(|op| Bytes::from([&op[..], b" or not"].concat())).collect();
+        match package.auth {
+            Authenticator::Signature(_) => self.signed(package.first.0, &ops),
+            _ => self.package(package.first.0, &ops, |said| self.keys.mac_vector(said)),
+        }
     }
 
     /// A package with a good signature.

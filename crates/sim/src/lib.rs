@@ -21,6 +21,7 @@ mod disk;
 pub mod faults;
 mod forger;
 mod host;
+mod liar;
 mod network;
 mod rng;
 pub mod run;

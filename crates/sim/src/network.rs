@@ -2,6 +2,7 @@
 //! link's [`Quality`] and the seed say. Nothing keeps frames of one link in order.
 
 use crate::Rng;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tercio_consensus::Instant;
@@ -18,6 +19,8 @@ pub struct Quality {
     pub duplicate: u64,
     /// How many take up to twenty times longer, so that others overtake them.
     pub straggle: u64,
+    /// How many arrive with a bit flipped.
+    pub damage: u64,
 }
 
 impl Quality {
@@ -27,6 +30,7 @@ impl Quality {
         loss: 0,
         duplicate: 0,
         straggle: 0,
+        damage: 0,
     };
 
     /// Every frame takes the same time: nothing is overtaken.
@@ -125,5 +129,16 @@ impl Network {
             }
         }
         copies.into_iter().flatten()
+    }
+
+    /// The frame as it arrives.
+    pub fn damaged(&self, bytes: Bytes, rng: &mut Rng) -> Bytes {
+        if self.quality.damage == 0 || !rng.chance(self.quality.damage) {
+            return bytes;
+        }
+        let mut bytes = bytes.to_vec();
+        let at = rng.below(bytes.len() as u64) as usize;
+        bytes[at] ^= 1 << rng.below(8);
+        bytes.into()
     }
 }

@@ -7,6 +7,7 @@ use crate::checks::{
     Agreement, Bounds, Durability, ExactlyOnce, Promises, Views, Violation, demand, kinds,
 };
 use crate::customer::{Asked, Customer, Workload};
+use crate::liar::Liar;
 use crate::network::{Network, Quality};
 use crate::trace::{Clock, Short, peek_key};
 use crate::witness::Deed;
@@ -176,6 +177,7 @@ pub struct World {
     checks: Checks,
     proposed: BTreeMap<(ReplicaId, View, SeqNum), Proposed>,
     faulty: ReplicaSet,
+    liars: BTreeMap<ClientId, Liar>,
     /// Machines that went down by a blown fuse and start again by themselves after this time.
     repair: BTreeMap<ReplicaId, Duration>,
     steps: u64,
@@ -223,6 +225,7 @@ impl World {
             checks,
             proposed: BTreeMap::new(),
             faulty: ReplicaSet::EMPTY,
+            liars: BTreeMap::new(),
             repair: BTreeMap::new(),
             steps: 0,
         };
@@ -305,6 +308,14 @@ impl World {
         self.faulty.insert(id);
         assert!(self.faulty.len() <= self.cast.membership().f(), "at most f are Byzantine");
         self.hosts[id.index()].corrupt(actor);
+    }
+
+    /// Lets a client lie from now on: with MACs that are good for some replicas only, and with two
+    /// requests under one number.
+    pub fn corrupt_client(&mut self, id: u64) {
+        self.trace.note(self.now, format_args!("C{id} is a liar"));
+        let liar = Liar::new(&self.cast, ClientId(id), self.rng.fork());
+        self.liars.insert(ClientId(id), liar);
     }
 
     /// Counts a replica as Byzantine and stops it: the script speaks for it.
@@ -629,8 +640,17 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: Principal, to: Principal, bytes: Bytes) {
+    fn send(&mut self, from: Principal, to: Principal, mut bytes: Bytes) {
         self.tally.frames += 1;
+        if let (Principal::Client(client), Principal::Replica(to)) = (from, to)
+            && let Some(liar) = self.liars.get_mut(&client)
+        {
+            let package;
+            (bytes, package) = liar.twist(to, bytes);
+            if let Some(package) = package {
+                self.asked_for(&package);
+            }
+        }
         let key = peek_key(&bytes);
         if let (Some(key), Principal::Replica(by), Principal::Replica(receiver)) = (key, from, to) {
             self.note_proposal(by, receiver, &key);
@@ -648,7 +668,8 @@ impl World {
             }
             Fate::Pass => {
                 for at in self.network.arrivals(from, to, self.now, &mut self.rng) {
-                    self.schedule(at, Happening::Arrival { from, to, bytes: bytes.clone() });
+                    let bytes = self.network.damaged(bytes.clone(), &mut self.rng);
+                    self.schedule(at, Happening::Arrival { from, to, bytes });
                 }
             }
         }
@@ -816,11 +837,16 @@ impl World {
         self.checks.bounds.held(id, host.held().expect("it runs"))
     }
 
-    /// Whether all clients have all their results, and all correct replicas stand at one height
-    /// with nothing under way.
+    /// The clients that do not lie.
+    fn honest(&self) -> impl Iterator<Item = &Customer> {
+        self.customers.iter().filter(|customer| !self.liars.contains_key(&customer.id()))
+    }
+
+    /// Whether all honest clients have all their results, and all correct replicas stand at one
+    /// height.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        if !self.customers.iter().all(Customer::is_done) {
+        if !self.honest().all(Customer::is_done) {
             return false;
         }
         let mut heights = BTreeSet::new();
@@ -829,6 +855,13 @@ impl World {
             heights.insert(status.height);
         }
         heights.len() == 1
+    }
+
+    /// Lets every honest client that is done want one package more.
+    pub fn ask_more(&mut self) {
+        let liars = &self.liars;
+        let honest = self.customers.iter_mut().filter(|c| !liars.contains_key(&c.id()));
+        honest.filter(|customer| customer.is_done()).for_each(Customer::ask_more);
     }
 
     /// The end: what was acknowledged is everywhere.

@@ -6,18 +6,22 @@ mod amnesiac;
 mod censor;
 mod double_voter;
 mod equivocator;
+mod fabricator;
 mod flooder;
 mod mutator;
 mod silent;
+mod usurper;
 mod view_jumper;
 
 pub use amnesiac::Amnesiac;
 pub use censor::Censor;
 pub use double_voter::DoubleVoter;
 pub use equivocator::Equivocator;
+pub use fabricator::Fabricator;
 pub use flooder::Flooder;
 pub use mutator::Mutator;
 pub use silent::Silent;
+pub use usurper::Usurper;
 pub use view_jumper::ViewJumper;
 
 use crate::{Forger, Rng};
@@ -80,7 +84,7 @@ impl Stage<'_> {
 /// The actors that random runs choose from, the equivocator more often than the others.
 #[must_use]
 pub fn cast_one(rng: &mut Rng) -> Box<dyn Actor> {
-    match rng.below(11) {
+    match rng.below(14) {
         0..=3 => Box::new(Equivocator::new(rng.fork())),
         4 => Box::new(Censor::new(rng.between(1, 3))),
         5 => Box::new(Silent::new(rng)),
@@ -88,6 +92,8 @@ pub fn cast_one(rng: &mut Rng) -> Box<dyn Actor> {
         7 => Box::new(DoubleVoter),
         8 => Box::new(Flooder::new()),
         9 => Box::new(ViewJumper),
+        10 => Box::new(Fabricator),
+        11 | 12 => Box::new(Usurper::new()),
         _ => Box::new(Mutator),
     }
 }

@@ -4,19 +4,20 @@
 use super::{Violation, demand};
 use crate::witness::Done;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tercio_types::{ClientId, ReplicaId, RequestSeq};
 
 /// What was asked for.
 #[derive(Clone, Debug, Default)]
 pub struct ExactlyOnce {
-    asked: BTreeMap<(ClientId, RequestSeq), Bytes>,
+    /// A client that lies asks for several things under one number; any one of them may be done.
+    asked: BTreeMap<(ClientId, RequestSeq), BTreeSet<Bytes>>,
 }
 
 impl ExactlyOnce {
     /// A client asked for this.
     pub fn asked(&mut self, client: ClientId, seq: RequestSeq, op: Bytes) {
-        self.asked.insert((client, seq), op);
+        self.asked.entry((client, seq)).or_default().insert(op);
     }
 
     /// A correct replica executed this.
@@ -31,7 +32,7 @@ impl ExactlyOnce {
             )
         })?;
         let asked = self.asked.get(&(*client, *seq));
-        demand(asked == Some(op), "exactly once", || {
+        demand(asked.is_some_and(|asked| asked.contains(op)), "exactly once", || {
             format!(
                 "{by:?} executed request {seq} of client {client} as {op:?}; asked was {asked:?}"
             )

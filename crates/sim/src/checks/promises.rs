@@ -94,9 +94,7 @@ impl Promises {
                     )
                 })
             }
-            kinds::VIEW_CHANGE => {
-                once(&mut said.view_changes, view, key.digest, by, "VIEW-CHANGE")
-            }
+            kinds::VIEW_CHANGE => once(&mut said.view_changes, view, key.digest, by, "VIEW-CHANGE"),
             Kind::CHECKPOINT => once(&mut said.checkpoints, seq, key.digest, by, "CHECKPOINT"),
             _ => Ok(()),
         }
