@@ -6,7 +6,7 @@ use common::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_consensus::pbft::{PbftMessage, SignedNewView, SignedViewChange, ViewChange};
+use tercio_consensus::pbft::{PbftMessage, SignedNewView, SignedViewChange, Standing, ViewChange};
 use tercio_consensus::*;
 use tercio_types::*;
 
@@ -380,4 +380,75 @@ fn a_censoring_primary_is_replaced() {
     net.pass(LONG);
     assert!((0..4).all(|i| net.operations(i).contains(&"op 1 1".into())));
     assert_eq!(net.status(1).view_changes, 1);
+}
+
+/// V3: a null request that may have committed keeps its number, also when nothing is above it.
+#[test]
+fn a_committed_null_request_keeps_its_number() {
+    let mut net = Net::with(4, |_| {});
+    // In view 0 the proposal for 1 is lost, and 2 prepares at replica 3 alone.
+    net.filter = Box::new(|_, to, m| match m {
+        PbftMessage::PrePrepare { seq, .. } => *seq != SeqNum(1),
+        PbftMessage::Prepare { seq, .. } => *seq == SeqNum(2) && to == 3,
+        PbftMessage::Commit { .. } => false,
+        _ => true,
+    });
+    for k in 1..=2 {
+        let package = net.package(0, k, 1, None);
+        to_all(&mut net, &package);
+        net.pass(Duration::from_millis(5));
+    }
+    // View 1 builds on replica 3's word: null at 1, the batch at 2. Null commits at replica 3
+    // alone, and 2 prepares nowhere.
+    net.filter = Box::new(|from, to, m| match m {
+        PbftMessage::ViewChange(vc) => vc.content.view == View(1) && (from != 0 || to != 1),
+        PbftMessage::PrePrepare { view, .. } => *view == View(1),
+        PbftMessage::Prepare { view, seq, .. } => *view == View(1) && *seq == SeqNum(1),
+        PbftMessage::Commit { view, seq, .. } => *view == View(1) && *seq == SeqNum(1) && to == 3,
+        _ => true,
+    });
+    while net.log(3).is_empty() {
+        net.pass(MOMENT);
+    }
+    assert_eq!(net.log(3), [None]);
+    assert!((0..3).all(|i| net.log(i).is_empty()));
+    let disk = net.stop(3);
+    // View 2 is begun without replica 3, and without what view 1 still had to say.
+    net.filter = Box::new(|_, _, m| match m {
+        PbftMessage::Prepare { view, .. } | PbftMessage::Commit { view, .. } => *view > View(1),
+        _ => true,
+    });
+    net.pass(LONG);
+    assert!((0..3).all(|i| net.log(i)[0].is_none() && net.operations(i).len() == 2));
+    net.start(3, disk);
+    net.pass(LONG);
+    net.agree();
+}
+
+/// S2: a STATUS may name any number (it once made the sum of two overflow).
+#[test]
+fn absurd_standings_harm_nobody() {
+    let mut net = Net::with(4, |_| {});
+    let package = net.package(0, 1, 1, None);
+    to_all(&mut net, &package);
+    net.settle();
+    for number in [u64::MAX, u64::MAX - 1, u64::MAX - 32] {
+        for standing in [
+            Standing {
+                view: View(number),
+                changing: true,
+                delivered: SeqNum(number),
+                stable: SeqNum(0),
+            },
+            Standing {
+                view: View(0),
+                changing: true,
+                delivered: SeqNum(0),
+                stable: SeqNum(number),
+            },
+        ] {
+            net.inject(3, 1, &PbftMessage::Status(standing));
+            net.pass(MOMENT * 2);
+        }
+    }
 }

@@ -5,6 +5,7 @@ use super::{
     Instant, Pbft, PbftMessage, Record, ReplicaId, RequestWindow, SeqNum, SignatureBytes,
     VoteTable,
 };
+use std::ops::Bound::{Excluded, Unbounded};
 use tercio_wire::{Key, Kind, checkpoint_key};
 
 /// How many blocks may wait for a quorum of attestations.
@@ -221,7 +222,7 @@ impl<T: VoteTable> Pbft<T> {
     /// Our own signed states above `stable`, to say again.
     pub(super) fn own_checkpoints_above(&self, stable: SeqNum) -> Vec<PbftMessage> {
         let said = self.said_checkpoints.get(&self.me);
-        let above = said.into_iter().flat_map(|said| said.range(stable.next()..));
+        let above = said.into_iter().flat_map(|said| said.range((Excluded(stable), Unbounded)));
         above
             .map(|(_, (checkpoint, signature))| PbftMessage::Checkpoint {
                 checkpoint: checkpoint.clone(),

@@ -7,6 +7,7 @@ use super::{
     Arc, Digest, EncodedBatch, Pbft, PbftMessage, Phase, ReplicaId, SeqNum, Standing, Vote,
     VoteTable,
 };
+use std::ops::Bound::{Excluded, Included};
 
 /// How many numbers' messages one STATUS brings.
 const HELPED_AT_ONCE: u64 = 32;
@@ -89,10 +90,11 @@ impl<T: VoteTable> Pbft<T> {
         if standing.view < self.view || (standing.view == self.view && standing.changing) {
             self.show_view(from);
         }
-        let first = standing.delivered.max(self.low).next();
-        let last = SeqNum(first.0 + HELPED_AT_ONCE);
+        // It may say any number.
+        let after = standing.delivered.max(self.low);
+        let last = SeqNum(after.0.saturating_add(HELPED_AT_ONCE));
         let mut messages = Vec::new();
-        for (&seq, slot) in self.slots.range(first..last) {
+        for (&seq, slot) in self.slots.range((Excluded(after), Included(last))) {
             // Only what we are known to have said: the vote table holds our vote once it is kept.
             let said = |phase, (view, digest)| {
                 self.votes.voters(&Vote { phase, view, seq, digest }).contains(self.me)

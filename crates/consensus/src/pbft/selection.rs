@@ -63,8 +63,12 @@ pub fn select(
     for seq in (low.0 + 1..=last.0).map(SeqNum) {
         chosen.push((seq, choose(view_changes, seq, quorum, weak_quorum)?));
     }
-    // A null request at the end decides nothing: no batch prepared there or above.
-    while chosen.last().is_some_and(|(_, digest)| *digest == Digest::NULL) {
+    // A null request at the end by condition B decides nothing: nothing prepared there or above. By
+    // condition A it may have committed, and keeps its number.
+    let said_null = |seq| {
+        contents().any(|c| c.prepared.iter().any(|p| (p.seq, p.digest) == (seq, Digest::NULL)))
+    };
+    while chosen.last().is_some_and(|&(seq, d)| d == Digest::NULL && !said_null(seq)) {
         chosen.pop();
     }
     if !stands(Defence::F14NullRequests) {
@@ -98,8 +102,9 @@ fn choose(
         let accepted = view_changes
             .iter()
             .filter(|vc| {
-                let mut q = vc.content.preprepared.iter();
-                q.any(|q| q.seq == seq && q.digest == digest && q.view >= view)
+                let q = &vc.content.preprepared;
+                let at = q.binary_search_by_key(&(seq, digest), |q| (q.seq, q.digest));
+                at.is_ok_and(|at| q[at].view >= view)
             })
             .count();
         if against_nothing >= quorum && accepted >= weak_quorum {
