@@ -92,8 +92,12 @@ impl RequestPool {
             return Admission::Done;
         }
         if let Some(pending) = self.pending.get_mut(&key) {
-            // The same request, signed after its MACs failed, takes the place of the first.
-            if !pending.proposed && pending.package.ops.len() == package.ops.len() {
+            // The same request, signed after its MACs failed, takes the place of the first. Other
+            // tags do not: whoever hands it on can spoil those that are not for us.
+            let signed = matches!(package.auth, Authenticator::Signature(_));
+            let better = signed || pending.package.digest != package.digest;
+            let as_long = pending.package.ops.len() == package.ops.len();
+            if !pending.proposed && better && as_long {
                 let (old, new) = (size(&pending.package), size(&package));
                 self.bytes = self.bytes - old + new;
                 self.queued_bytes = self.queued_bytes - old + new;
@@ -176,13 +180,21 @@ impl RequestPool {
         batch
     }
 
-    /// A package was delivered: whatever waited under its key is done.
+    /// A package was delivered: whatever waited under its key is done, and so are others of its
+    /// client with numbers that are all done now. Nobody would propose those any more, and the view
+    /// timer would wait for them.
     pub fn delivered(&mut self, package: &Package) {
         let window = self.windows.entry(package.client).or_default();
+        let mut last = package.first;
         for (seq, _) in package.numbered() {
             window.insert(seq);
+            last = seq;
         }
         self.remove(&(package.client, package.first));
+        let below = self.pending.range((package.client, RequestSeq(0))..=(package.client, last));
+        let done: Vec<Key> =
+            below.filter(|(_, p)| self.is_done(&p.package)).map(|(key, _)| *key).collect();
+        done.iter().for_each(|key| self.remove(key));
     }
 
     fn remove(&mut self, key: &Key) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tercio_consensus::pbft::{PbftMessage, SignedNewView, SignedViewChange, Standing, ViewChange};
 use tercio_consensus::*;
 use tercio_types::*;
+use tercio_wire::{Forward, Message, Received};
 
 const MOMENT: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(20);
@@ -451,4 +452,42 @@ fn absurd_standings_harm_nobody() {
             net.pass(MOMENT * 2);
         }
     }
+}
+
+/// A1: numbers that are done in another package are done in all.
+#[test]
+fn a_client_with_overlapping_packages_moves_no_view() {
+    let mut net = Net::with(4, |_| {});
+    for k in 0..5 {
+        let whole = net.package(1, 1 + 10 * k, 10, None);
+        let part = net.package(1, 3 + 10 * k, 2, None);
+        for i in 1..4 {
+            net.request(i, &part);
+        }
+        // What is handed on to the primary comes later than the whole.
+        net.request(0, &whole);
+        net.pass(LONG);
+    }
+    assert!((0..4).all(|i| net.status(i).view_changes == 0 && net.status(i).pending == 0));
+}
+
+/// A1: a copy whose tags a replica spoilt on its way does not take the place of the client's own
+#[test]
+fn a_spoilt_copy_does_not_replace_a_good_one() {
+    let mut net = Net::with(4, |s| (s.pipeline, s.batch_time) = (1, Duration::from_millis(50)));
+    net.filter = Box::new(|_, _, m| !matches!(m, PbftMessage::Commit { .. }));
+    let first = net.package(0, 1, 1, None);
+    net.request(0, &first);
+    net.settle();
+    let good = net.package(1, 1, 1, None);
+    net.request(0, &good);
+    let spoilt = net.package(1, 1, 1, Some(&[0]));
+    let ring = &net.rings[3];
+    let frame = Forward(spoilt).to_frame(ReplicaId(3), SUITE, |key| ring.mac_vector(key));
+    let verified = net.rings[0].verify(Received::from_frame(frame, SUITE).unwrap()).unwrap();
+    net.handle(0, Event::Forwarded(verified));
+    net.filter = Box::new(|_, _, _| true);
+    net.pass(LONG);
+    assert!((0..4).all(|i| net.status(i).view_changes == 0));
+    assert!((0..4).all(|i| net.operations(i).len() == 2));
 }
