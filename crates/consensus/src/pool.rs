@@ -220,9 +220,11 @@ impl RequestPool {
         }
     }
 
-    /// State came from elsewhere: `windows` say what is done now.
-    pub fn replace_windows(&mut self, windows: BTreeMap<ClientId, RequestWindow>) {
+    /// State came from elsewhere: `windows` say what is done now. What still waits has not waited
+    /// yet: while blocks were fetched nothing could be delivered.
+    pub fn replace_windows(&mut self, windows: BTreeMap<ClientId, RequestWindow>, now: Instant) {
         self.windows = windows;
+        self.waiting_since = now;
         let done: Vec<Key> = self
             .pending
             .iter()

@@ -362,3 +362,20 @@ fn settings_that_make_no_sense_are_named() {
     assert!(error(100, |s| s.window = 4096).contains("would not fit a frame"));
     assert_eq!(Settings::default().check(&membership(100)), Ok(()));
 }
+
+/// C3: the timer of the idle checkpoint runs only while it can be proposed.
+#[test]
+fn an_idle_primary_that_may_not_propose_sleeps() {
+    let mut net = Net::with(4, |s| {
+        s.execute_before_propose = true;
+        s.pipeline = 1;
+    });
+    net.peer(0).execute = false;
+    let package = net.package(0, 1, 1, None);
+    to_all(&mut net, &package);
+    net.settle();
+    net.now = net.now + Duration::from_secs(5);
+    net.handle(0, Event::Timeout);
+    let now = net.now;
+    assert!(net.peer(0).pbft.deadline().unwrap() > now);
+}

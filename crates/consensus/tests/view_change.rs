@@ -491,3 +491,30 @@ fn a_spoilt_copy_does_not_replace_a_good_one() {
     assert!((0..4).all(|i| net.status(i).view_changes == 0));
     assert!((0..4).all(|i| net.operations(i).len() == 2));
 }
+
+/// T1, S3: requests that came while blocks were fetched have not waited for the primary.
+#[test]
+fn one_that_caught_up_gives_the_primary_its_time() {
+    let mut net = Net::with(4, |_| {});
+    net.serve_blocks = false;
+    let disk = net.stop(3);
+    for k in 1..=100 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(Duration::from_millis(4));
+    }
+    net.pass(LONG);
+    net.start(3, disk);
+    net.pass(Duration::from_secs(2));
+    let certificate = net.peer(3).catch_up.last().unwrap().clone();
+    // Nobody else takes it, so it waits for good.
+    let package = net.package(1, 1, 1, Some(&[3]));
+    assert!(net.request(3, &package));
+    net.pass(Duration::from_secs(2));
+    net.catch_up(3, certificate);
+    net.pass(Duration::from_millis(400));
+    assert_eq!((net.status(3).delivered, net.status(3).pending), (SeqNum(101), 1));
+    assert!(!net.status(3).changing, "its time begins now");
+    net.pass(Duration::from_millis(200));
+    assert!(net.status(3).changing);
+}

@@ -145,7 +145,7 @@ impl<T: VoteTable> Pbft<T> {
             self.next_seq = self.next_seq.max(seq.next());
             self.last_checkpoint = seq;
             self.idle_since = self.now;
-            self.pool.replace_windows(windows);
+            self.pool.replace_windows(windows, self.now);
         }
         if let Some(ahead) = self.ahead.take() {
             self.on_certificate(ahead);
@@ -182,7 +182,7 @@ impl<T: VoteTable> Pbft<T> {
     pub(super) fn checkpoint_deadline(&self) -> Option<Instant> {
         let uncovered = self.delivered > self.last_checkpoint;
         let idle = self.pool.is_empty() && self.next_seq == self.delivered.next();
-        (self.is_primary() && !self.changing && uncovered && idle)
+        (self.may_propose() && uncovered && idle)
             .then(|| self.idle_since + self.settings.checkpoint_idle)
     }
 

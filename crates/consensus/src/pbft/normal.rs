@@ -14,7 +14,7 @@ impl<T: VoteTable> Pbft<T> {
         (self.next_seq.0 - 1).saturating_sub(self.delivered.0)
     }
 
-    fn may_propose(&self) -> bool {
+    pub(super) fn may_propose(&self) -> bool {
         self.is_primary()
             && !self.changing
             && !self.building
