@@ -372,7 +372,7 @@ fn an_idle_primary_that_may_not_propose_sleeps() {
     });
     net.peer(0).execute = false;
     let package = net.package(0, 1, 1, None);
-    to_all(&mut net, &package);
+    net.request(0, &package);
     net.settle();
     net.now = net.now + Duration::from_secs(5);
     net.handle(0, Event::Timeout);

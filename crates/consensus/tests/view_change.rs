@@ -518,3 +518,60 @@ fn one_that_caught_up_gives_the_primary_its_time() {
     net.pass(Duration::from_millis(200));
     assert!(net.status(3).changing);
 }
+
+/// V1: one that votes far above its own checkpoint, since it lags, and then leaves the view as well,
+/// says what others can believe.
+#[test]
+fn one_that_lags_leaves_with_a_sensible_word() {
+    let mut net = Net::with(4, |_| {});
+    net.serve_blocks = false;
+    let disk = net.stop(3);
+    for k in 1..=100 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(Duration::from_millis(4));
+    }
+    net.pass(LONG);
+    net.start(3, disk);
+    // The next batch prepares and does not commit; view 1 proposes it again.
+    net.filter = Box::new(|_, _, m| !matches!(m, PbftMessage::Commit { .. }));
+    let package = net.package(1, 1, 1, None);
+    to_all(&mut net, &package);
+    net.pass(Duration::from_millis(100));
+    net.stop(0);
+    net.pass(Duration::from_secs(20));
+    assert!(net.peer(1).evidence.is_empty() && net.peer(2).evidence.is_empty());
+}
+
+/// P2: replicas that stop between entering a view and voting in it go on in that view.
+#[test]
+fn a_view_goes_on_after_all_restart_at_its_beginning() {
+    let mut net = Net::with(4, |_| {});
+    net.filter = Box::new(|_, _, m| match m {
+        PbftMessage::PrePrepare { seq, .. } => *seq != SeqNum(1),
+        PbftMessage::Commit { .. } => false,
+        _ => true,
+    });
+    for k in 1..=2 {
+        let package = net.package(0, k, 1, None);
+        to_all(&mut net, &package);
+        net.pass(Duration::from_millis(5));
+    }
+    net.stop(0);
+    // View 1 begins, and no vote of it arrives.
+    net.filter = Box::new(|_, _, m| {
+        matches!(m, PbftMessage::ViewChange(_) | PbftMessage::NewView(_) | PbftMessage::Status(_))
+    });
+    while (1..4).any(|i| net.status(i).view_changes == 0) {
+        net.pass(Duration::from_millis(1));
+    }
+    for i in 1..4 {
+        let disk = net.stop(i);
+        net.start(i, disk);
+    }
+    net.queue.clear();
+    net.filter = Box::new(|_, _, _| true);
+    net.pass(LONG);
+    assert!((1..4).all(|i| net.log(i).len() >= 2), "{:?}", net.status(1));
+    assert!((1..4).all(|i| net.status(i).view == View(1)), "{:?}", net.status(1));
+}

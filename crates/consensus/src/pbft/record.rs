@@ -283,8 +283,14 @@ impl<T: VoteTable> Pbft<T> {
         let (quorum, weak) = (self.membership.quorum(), self.membership.weak_quorum());
         let begun = self.new_view.clone().filter(|_| !self.changing);
         let selection = begun.and_then(|begun| select(&begun.view_changes, quorum, weak));
-        if let Some(selection) = selection {
-            self.adopt(&selection);
+        // Certificates that were learnt on the way into the view, or out of the last, still hold.
+        let learnt = selection.as_ref().and_then(|selection| selection.stable.clone());
+        let proved = self.leaving.as_ref().and_then(|leaving| leaving.content.stable.clone());
+        for certificate in [learnt, proved].into_iter().flatten() {
+            self.on_certificate(Arc::new(certificate));
+        }
+        if let Some(selection) = &selection {
+            self.adopt(selection);
         }
         let mut again = Vec::new();
         for (&seq, slot) in &mut self.slots {
@@ -314,9 +320,12 @@ impl<T: VoteTable> Pbft<T> {
         }
         self.next_seq = self.next_seq.max(self.delivered.next()).max(self.low.next());
         again.into_iter().for_each(|message| self.broadcast(message));
+        if let Some(selection) = &selection {
+            self.vote_for(selection);
+        }
         if let Some(leaving) = self.leaving.clone().filter(|_| self.changing) {
-            self.view_changes.insert(self.me, leaving.clone());
-            self.broadcast(PbftMessage::ViewChange(leaving));
+            self.broadcast(PbftMessage::ViewChange(leaving.clone()));
+            self.on_own_view_change(leaving);
         }
     }
 }

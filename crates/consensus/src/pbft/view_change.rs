@@ -58,9 +58,14 @@ impl<T: VoteTable> Pbft<T> {
         self.candidates.clear();
         self.parked.clear();
         self.failed_views = self.failed_views.saturating_add(1);
+        // One that lags may have voted far above its own checkpoint; what it says is held against
+        // the window of the highest one that it can prove.
+        let highest = [&self.stable, &self.ahead].into_iter().flatten();
+        let stable = highest.max_by_key(|certificate| certificate.checkpoint.seq).cloned();
+        let low = stable.as_ref().map_or(SeqNum(0), |certificate| certificate.checkpoint.seq);
         let (mut prepared, mut preprepared) = (Vec::new(), Vec::new());
         if stands(Defence::F06CarryPrepared) {
-            for (&seq, slot) in self.slots.range(self.low.next()..) {
+            for (&seq, slot) in self.slots.range(low.next()..) {
                 prepared.extend(slot.prepared.map(|(view, digest)| Claimed { seq, digest, view }));
                 let mut q: Vec<_> = (slot.preprepared.iter())
                     .map(|&(digest, view)| Claimed { seq, digest, view })
@@ -69,7 +74,7 @@ impl<T: VoteTable> Pbft<T> {
                 preprepared.extend(q);
             }
         }
-        let stable = self.stable.as_deref().cloned();
+        let stable = stable.as_deref().cloned();
         let content = ViewChange { view: target, stable, prepared, preprepared, blamed };
         let signed = Arc::new(SignedViewChange::new(self.me, content, &self.signer, self.suite));
         self.leaving = Some(signed.clone());
@@ -225,16 +230,24 @@ impl<T: VoteTable> Pbft<T> {
         }
         self.adopt(&selection);
         self.requeue(&selection);
-        // Votes for this view may have come before its beginning.
-        for (seq, digest) in selection.chosen {
-            if seq > self.low {
-                if !self.slots.get(&seq).is_some_and(|slot| slot.has_body(digest)) {
-                    self.broadcast(PbftMessage::FetchBody { seq, digest });
-                }
-                let vote = Vote { phase: Phase::Prepare, view, seq, digest };
-                if !self.count(self.primary(), vote) {
-                    self.accept(seq);
-                }
+        self.vote_for(&selection);
+    }
+
+    /// Takes what a view begins with as its primary's proposals, and votes for it.
+    pub(super) fn vote_for(&mut self, selection: &Selection) {
+        let (view, primary) = (self.view, self.primary());
+        for &(seq, digest) in &selection.chosen {
+            if seq <= self.low {
+                continue;
+            }
+            if !self.slots.get(&seq).is_some_and(|slot| slot.has_body(digest)) {
+                self.broadcast(PbftMessage::FetchBody { seq, digest });
+            }
+            // Votes for this view may have come before its beginning. Our own counts when its
+            // record is durable.
+            let vote = Vote { phase: Phase::Prepare, view, seq, digest };
+            if primary == self.me || !self.count(primary, vote) {
+                self.accept(seq);
             }
         }
     }
