@@ -575,3 +575,19 @@ fn a_view_goes_on_after_all_restart_at_its_beginning() {
     assert!((1..4).all(|i| net.log(i).len() >= 2), "{:?}", net.status(1));
     assert!((1..4).all(|i| net.status(i).view == View(1)), "{:?}", net.status(1));
 }
+
+/// A2: what f+1 backups hand on is proposed, though the client's tag fails for the primary.
+#[test]
+fn tags_that_fail_for_the_primary_move_no_view() {
+    let mut net = Net::with(4, |_| {});
+    for k in 1..=4 {
+        let others = [1, 2, 3];
+        let trap = net.package(1, k, 1, Some(&others));
+        for i in others {
+            assert!(net.request(i, &trap));
+        }
+        net.pass(LONG);
+    }
+    assert!((0..4).all(|i| net.status(i).view_changes == 0));
+    assert!((0..4).all(|i| net.operations(i).len() == 4));
+}

@@ -22,6 +22,7 @@
 //!   crash. Every promise is recorded first and sent, and counted, when the record is durable.
 
 mod checkpoint;
+mod handed_on;
 mod message;
 mod normal;
 mod record;
@@ -41,6 +42,7 @@ use crate::{
     Settings, Status, Vote, VoteTable,
 };
 use bytes::Bytes;
+use handed_on::HandedOn;
 use record::Record;
 use slot::Slot;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -110,6 +112,8 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     parked: BTreeMap<SeqNum, (View, Arc<EncodedBatch>, Vec<ClientId>)>,
     /// Clients whose MACs count for nothing in this epoch.
     must_sign: BTreeSet<ClientId>,
+    /// Requests whose tags fail for us and that others hand on.
+    handed_on: HandedOn,
 
     // Checkpoints.
     own_checkpoints: BTreeMap<SeqNum, Checkpoint>,
@@ -211,6 +215,7 @@ impl<T: VoteTable> Pbft<T> {
             votes,
             parked: BTreeMap::new(),
             must_sign: BTreeSet::new(),
+            handed_on: HandedOn::default(),
             own_checkpoints: BTreeMap::new(),
             said_checkpoints: BTreeMap::new(),
             ahead: None,
@@ -361,6 +366,19 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
+    /// Rule A2 before there is a proposal: of f+1 replicas that hand on a request whose tag fails
+    /// for us, one is correct, and for it the tag is good.
+    fn on_forwarded(&mut self, from: Principal, package: Arc<Package>, doubted: bool) {
+        let Principal::Replica(from) = from else {
+            return self.drop_message("not_from_a_replica");
+        };
+        let weak = self.membership.weak_quorum();
+        if doubted && self.handed_on.note(from, &package, self.suite) < weak {
+            return self.drop_message("forwarded_bad_mac");
+        }
+        self.on_request(package, false);
+    }
+
     fn on_timeout(&mut self) {
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
         let (batch, checkpoint) = (due(self.batch_deadline), due(self.checkpoint_deadline()));
@@ -423,10 +441,12 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             Event::Request(request) => {
                 self.on_request(Arc::new(request.into_inner().message.0), true);
             }
-            Event::Forwarded(forward) if forward.doubts().is_empty() => {
-                self.on_request(Arc::new(forward.into_inner().message.0), false);
+            Event::Forwarded(forward) => {
+                let doubted = !forward.doubts().is_empty();
+                let received = forward.into_inner();
+                let from = received.sender();
+                self.on_forwarded(from, Arc::new(received.message.0), doubted);
             }
-            Event::Forwarded(_) => self.drop_message("forwarded_bad_mac"),
             Event::Counted { vote, voters } => {
                 voters.iter().for_each(|voter| self.on_vote(voter, vote));
             }
