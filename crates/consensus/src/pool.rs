@@ -3,11 +3,17 @@
 //! Bounded per client and in all; what does not fit is declined, never dropped in silence. The
 //! oldest waiting request is what the view timer watches, so that a primary that passes over one
 //! client's requests is replaced like one that stops (f18).
+//!
+//! Only requests that a correct primary can order are held against it: signed ones, and those under
+//! MACs that enough other replicas have handed to us too. A client can make tags that are good for
+//! one replica alone; that replica must not leave its view over them (f16).
 
 use crate::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tercio_types::{Authenticator, ClientId, Package, RequestSeq, RequestWindow};
+use tercio_types::{
+    Authenticator, ClientId, Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow,
+};
 
 /// Bounds on requests that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +53,10 @@ struct Pending {
     /// Tells the entry from an earlier one under the same key.
     id: u64,
     proposed: bool,
-    forwarded: bool,
+    /// Who else has shown that its tag is good.
+    vouchers: ReplicaSet,
+    /// Since when it is held against the primary.
+    held_since: Option<Instant>,
 }
 
 /// Requests that wait, and which of each client's are done.
@@ -58,10 +67,14 @@ pub struct RequestPool {
     pending: BTreeMap<Key, Pending>,
     /// Not yet proposed, in order of arrival. May hold keys that are gone.
     queue: VecDeque<(u64, Key)>,
-    /// All pending, in order of arrival. May hold keys that are gone.
-    arrivals: VecDeque<(u64, Key, Instant)>,
-    /// No request counts as having waited from before this time.
-    waiting_since: Instant,
+    /// What is held against the primary, by since when.
+    held: BTreeMap<(Instant, u64), Key>,
+    /// What was not handed on in this view, in order of arrival. May hold keys that are gone.
+    unforwarded: VecDeque<(Instant, u64, Key)>,
+    /// What nobody has vouched for enough, in order of arrival. May hold keys that are gone.
+    unvouched: VecDeque<(Instant, u64, Key)>,
+    /// How many others must vouch for a request under MACs.
+    vouchers_needed: usize,
     next_id: u64,
     client_ops: BTreeMap<ClientId, usize>,
     ops: usize,
@@ -79,10 +92,15 @@ fn size(package: &Package) -> usize {
 }
 
 impl RequestPool {
-    /// An empty pool that knows what was delivered before.
+    /// An empty pool that knows what was delivered before. A request under MACs is held against
+    /// the primary when `vouchers_needed` other replicas have handed it to us.
     #[must_use]
-    pub fn new(limits: PoolLimits, windows: BTreeMap<ClientId, RequestWindow>) -> Self {
-        Self { limits, windows, ..Self::default() }
+    pub fn new(
+        limits: PoolLimits,
+        windows: BTreeMap<ClientId, RequestWindow>,
+        vouchers_needed: usize,
+    ) -> Self {
+        Self { limits, windows, vouchers_needed, ..Self::default() }
     }
 
     /// Offers a package whose authenticator was checked.
@@ -102,6 +120,9 @@ impl RequestPool {
                 self.bytes = self.bytes - old + new;
                 self.queued_bytes = self.queued_bytes - old + new;
                 pending.package = package;
+                if signed {
+                    self.hold(key, now);
+                }
             }
             return Admission::Known;
         }
@@ -121,9 +142,58 @@ impl RequestPool {
         let id = self.next_id;
         self.next_id += 1;
         self.queue.push_back((id, key));
-        self.arrivals.push_back((id, key, now));
-        self.pending.insert(key, Pending { package, id, proposed: false, forwarded: false });
+        self.unforwarded.push_back((now, id, key));
+        let signed = matches!(package.auth, Authenticator::Signature(_));
+        let vouchers = ReplicaSet::EMPTY;
+        let pending = Pending { package, id, proposed: false, vouchers, held_since: None };
+        self.pending.insert(key, pending);
+        if signed || self.vouchers_needed == 0 {
+            self.hold(key, now);
+        } else {
+            self.unvouched.push_back((now, id, key));
+        }
         Admission::New
+    }
+
+    /// From now on the request is held against the primary.
+    fn hold(&mut self, key: Key, since: Instant) {
+        let Some(pending) = self.pending.get_mut(&key) else { return };
+        if pending.held_since.is_none() {
+            pending.held_since = Some(since);
+            self.held.insert((since, pending.id), key);
+        }
+    }
+
+    /// Another replica has handed us a package that we hold. When enough have, it counts as held
+    /// against the primary since `since`.
+    pub fn vouch(&mut self, package: &Package, by: ReplicaId, since: Instant) {
+        let key = (package.client, package.first);
+        let Some(pending) = self.pending.get_mut(&key) else { return };
+        if pending.package.digest == package.digest {
+            pending.vouchers.insert(by);
+            if pending.vouchers.len() >= self.vouchers_needed {
+                self.hold(key, since);
+            }
+        }
+    }
+
+    /// Lets go of what arrived until `before` and was not vouched for. Gives how many.
+    pub fn expire_unvouched(&mut self, before: Instant) -> u64 {
+        let mut expired = 0;
+        while let Some((_, id, key)) = self.unvouched.pop_front_if(|(at, ..)| *at <= before) {
+            let pending = self.pending.get(&key).filter(|p| p.id == id);
+            if pending.is_some_and(|p| p.held_since.is_none()) {
+                self.remove(&key);
+                expired += 1;
+            }
+        }
+        expired
+    }
+
+    /// When the first request arrived that nobody has vouched for enough.
+    #[must_use]
+    pub fn oldest_unvouched(&self) -> Option<Instant> {
+        self.unvouched.front().map(|(at, ..)| *at)
     }
 
     /// Whether all operations of a package were delivered.
@@ -199,6 +269,9 @@ impl RequestPool {
 
     fn remove(&mut self, key: &Key) {
         let Some(pending) = self.pending.remove(key) else { return };
+        if let Some(since) = pending.held_since {
+            self.held.remove(&(since, pending.id));
+        }
         let (ops, bytes) = (pending.package.ops.len(), size(&pending.package));
         self.ops -= ops;
         self.bytes -= bytes;
@@ -212,11 +285,12 @@ impl RequestPool {
                 self.client_ops.remove(&key.0);
             }
         }
-        // Arrivals and queue drop their stale heads as they are looked at; if the pool is empty
-        // there is nothing else in them.
+        // The lists drop what is gone as they are looked at; if the pool is empty there is nothing
+        // else in them.
         if self.pending.is_empty() {
             self.queue.clear();
-            self.arrivals.clear();
+            self.unforwarded.clear();
+            self.unvouched.clear();
         }
     }
 
@@ -224,92 +298,71 @@ impl RequestPool {
     /// yet: while blocks were fetched nothing could be delivered.
     pub fn replace_windows(&mut self, windows: BTreeMap<ClientId, RequestWindow>, now: Instant) {
         self.windows = windows;
-        self.waiting_since = now;
-        let done: Vec<Key> = self
-            .pending
-            .iter()
-            .filter(|(_, p)| self.is_done(&p.package))
-            .map(|(k, _)| *k)
-            .collect();
-        done.iter().for_each(|key| self.remove(key));
-    }
-
-    /// Removes what waits and is not to be proposed any more; gives each one's name.
-    pub fn discard(&mut self, unwanted: impl Fn(&Package) -> bool) -> Vec<(ClientId, RequestSeq)> {
-        let gone: Vec<Key> =
-            self.pending.iter().filter(|(_, p)| unwanted(&p.package)).map(|(k, _)| *k).collect();
-        gone.iter().for_each(|key| self.remove(key));
-        gone
-    }
-
-    /// A new view begins: everything that waits may be proposed again but what `carried` holds,
-    /// and nobody has waited yet.
-    pub fn requeue<'a>(&mut self, carried: impl Iterator<Item = &'a Package>, now: Instant) {
-        let carried: std::collections::BTreeSet<Key> =
-            carried.map(|p| (p.client, p.first)).collect();
-        self.waiting_since = now;
         self.queue.clear();
+        self.held.clear();
+        self.unforwarded.clear();
+        self.unvouched.clear();
         (self.queued_ops, self.queued_bytes) = (0, 0);
-        for (id, key, _) in &self.arrivals {
-            let Some(pending) = self.pending.get_mut(key).filter(|p| p.id == *id) else { continue };
-            pending.proposed = carried.contains(key);
-            pending.forwarded = false;
+        let mut by_arrival: Vec<(u64, Key)> = self.pending.iter().map(|(k, p)| (p.id, *k)).collect();
+        by_arrival.sort_unstable();
+        for (id, key) in by_arrival {
+            let pending = self.pending.get_mut(&key).expect("just listed");
+            pending.proposed = carried.contains(&key);
             if !pending.proposed {
-                self.queue.push_back((*id, *key));
+                self.queue.push_back((id, key));
                 self.queued_ops += pending.package.ops.len();
                 self.queued_bytes += size(&pending.package);
+            }
+            self.unforwarded.push_back((now, id, key));
+            match &mut pending.held_since {
+                Some(since) => {
+                    *since = now;
+                    self.held.insert((now, id), key);
+                }
+                None => self.unvouched.push_back((now, id, key)),
             }
         }
     }
 
-    /// Since when the oldest request has waited, in this view.
+    /// Since when the oldest request is held against the primary of this view.
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        let alive = |(id, key, _): &&(u64, Key, Instant)| {
-            self.pending.get(key).is_some_and(|p| p.id == *id)
-        };
-        let (_, _, arrived) = self.arrivals.iter().find(alive)?;
-        Some((*arrived).max(self.waiting_since))
+        self.held.first_key_value().map(|((since, _), _)| *since)
     }
 
-    /// Forgets what is said of requests that are done. Costs little: a list is gone through when
-    /// half of it has become worthless.
+    /// Forgets what the lists say of requests that are done. Costs little: a list is gone through
+    /// when half of it has become worthless.
     pub fn trim(&mut self) {
         let alive = |id: u64, key: &Key| self.pending.get(key).is_some_and(|p| p.id == id);
         let most = 64 + 2 * self.pending.len();
-        if self.arrivals.len() > most {
-            self.arrivals.retain(|(id, key, _)| alive(*id, key));
-        }
         if self.queue.len() > most {
             self.queue.retain(|(id, key)| alive(*id, key));
         }
-        while self.arrivals.front().is_some_and(|(id, key, _)| !alive(*id, key)) {
-            self.arrivals.pop_front();
+        let unvouched = |id: u64, key: &Key| {
+            self.pending.get(key).is_some_and(|p| p.id == id && p.held_since.is_none())
+        };
+        for (list, counts) in [
+            (&mut self.unforwarded, &alive as &dyn Fn(u64, &Key) -> bool),
+            (&mut self.unvouched, &unvouched),
+        ] {
+            if list.len() > most {
+                list.retain(|(_, id, key)| counts(*id, key));
+            }
+            while list.pop_front_if(|(_, id, key)| !counts(*id, key)).is_some() {}
         }
     }
 
     /// When the first request arrived that was not handed on yet.
     #[must_use]
     pub fn oldest_unforwarded(&self) -> Option<Instant> {
-        let waits = |(id, key, _): &&(u64, Key, Instant)| {
-            self.pending.get(key).is_some_and(|p| p.id == *id && !p.forwarded)
-        };
-        let (_, _, arrived) = self.arrivals.iter().find(waits)?;
-        Some((*arrived).max(self.waiting_since))
+        self.unforwarded.front().map(|(at, ..)| *at)
     }
 
-    /// Requests that have waited since `before` or longer and were not handed on yet; each is
-    /// given once a view.
+    /// Requests that arrived until `before` and were not handed on; each is given once a view.
     pub fn to_forward(&mut self, before: Instant) -> Vec<Arc<Package>> {
         let mut out = Vec::new();
-        for (id, key, arrived) in &self.arrivals {
-            if (*arrived).max(self.waiting_since) > before {
-                break;
-            }
-            if let Some(p) = self.pending.get_mut(key).filter(|p| p.id == *id && !p.forwarded) {
-                p.forwarded = true;
-                out.push(p.package.clone());
-            }
+        while let Some((_, id, key)) = self.unforwarded.pop_front_if(|(at, ..)| *at <= before) {
+            out.extend(self.pending.get(&key).filter(|p| p.id == id).map(|p| p.package.clone()));
         }
         out
     }
@@ -335,22 +388,23 @@ mod tests {
     /// One request that nobody orders must not make the pool remember all that came after it.
     #[test]
     fn a_stuck_request_does_not_make_the_lists_grow() {
-        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new());
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
         assert_eq!(pool.admit(package(9, 1), Instant(0)), Admission::New);
         for k in 1..=10_000 {
             assert_eq!(pool.admit(package(1, k), Instant(k)), Admission::New);
             pool.delivered(&package(1, k));
             pool.trim();
-            assert!(pool.arrivals.len() < 100 && pool.queue.len() < 100);
+            let lists = [pool.unforwarded.len(), pool.unvouched.len(), pool.queue.len()];
+            assert!(lists.iter().all(|len| *len < 100), "{lists:?}");
         }
-        assert_eq!((pool.len(), pool.oldest()), (1, Some(Instant(0))));
+        assert_eq!((pool.len(), pool.oldest_unvouched()), (1, Some(Instant(0))));
         assert_eq!((pool.queued_ops(), pool.take_batch(10, 10).len()), (1, 1));
         assert_eq!(pool.admit(package(1, 77), Instant(0)), Admission::Done);
     }
 
     #[test]
     fn batches_keep_the_order_and_the_limits() {
-        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new());
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
         for k in 1..=10 {
             pool.admit(package(k, 1), Instant(k));
         }
@@ -360,8 +414,32 @@ mod tests {
         assert_eq!(clients(pool.take_batch(100, 1)), [5], "one at least");
         pool.delivered(&package(2, 1));
         pool.requeue([&*package(4, 1)].into_iter(), Instant(50));
-        assert_eq!(pool.oldest(), Some(Instant(50)));
+        assert_eq!(pool.oldest_unforwarded(), Some(Instant(50)));
         assert_eq!(clients(pool.take_batch(100, usize::MAX)), [1, 3, 5, 6, 7, 8, 9, 10]);
         assert_eq!(pool.queued_ops(), 0);
+    }
+
+    /// f16: what only we could check is not held against the primary, and does not stay.
+    #[test]
+    fn requests_under_macs_are_held_against_a_primary_when_others_vouch() {
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
+        for k in 1..=3 {
+            pool.admit(package(k, 1), Instant(k));
+        }
+        let (a, b) = (ReplicaId(1), ReplicaId(2));
+        pool.vouch(&package(2, 1), a, Instant(5));
+        pool.vouch(&package(2, 1), a, Instant(6));
+        assert_eq!(pool.oldest(), None);
+        pool.vouch(&package(2, 1), b, Instant(7));
+        pool.vouch(&package(2, 1), b, Instant(8));
+        assert_eq!(pool.oldest(), Some(Instant(7)));
+        assert_eq!(pool.expire_unvouched(Instant(2)), 1);
+        assert_eq!((pool.len(), pool.oldest_unvouched()), (2, Some(Instant(3))));
+        pool.requeue(std::iter::empty(), Instant(20));
+        assert_eq!((pool.oldest(), pool.oldest_unvouched()), (Some(Instant(20)), Some(Instant(20))));
+        assert_eq!(pool.to_forward(Instant(20)).len(), 2);
+        assert_eq!(pool.to_forward(Instant(20)).len(), 0);
+        pool.delivered(&package(2, 1));
+        assert_eq!(pool.oldest(), None);
     }
 }

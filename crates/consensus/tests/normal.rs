@@ -379,3 +379,52 @@ fn an_idle_primary_that_may_not_propose_sleeps() {
     let now = net.now;
     assert!(net.peer(0).pbft.deadline().unwrap() > now);
 }
+
+/// C4: what a liar attests stands in the way of nobody.
+#[test]
+fn a_false_attestation_hides_no_true_ones() {
+    let mut net = Net::with(4, |s| s.attest = true);
+    net.filter = Box::new(|from, _, m| from != 3 || !matches!(m, PbftMessage::Attest { .. }));
+    let s = signer(&net.membership, 3);
+    for h in 1..=5 {
+        let block = Digest([7; 32]);
+        let key =
+            tercio_wire::Key::of_replica(tercio_wire::Kind::ATTEST, ReplicaId(3), 0, h, block);
+        let signature = s.sign(&key.to_array());
+        for i in 0..3 {
+            net.inject(3, i, &PbftMessage::Attest { height: Height(h), block, signature });
+        }
+    }
+    for k in 1..=5 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.pass(Duration::from_millis(5));
+    }
+    assert!((0..3).all(|i| net.peer(i).attested.len() == 5), "{:?}", net.peer(0).attested);
+}
+
+/// C4: after a restart the next blocks are attested again.
+#[test]
+fn attestations_go_on_far_from_the_genesis() {
+    let mut net = Net::with(4, |s| s.attest = true);
+    for i in 0..4 {
+        // As if it had been there all along.
+        let block = Some((Height(100_000), Digest([1; 32])));
+        net.handle(i, Event::Executed { seq: SeqNum(0), block, checkpoint: None });
+    }
+    net.settle();
+    net.handle(
+        0,
+        Event::Executed {
+            seq: SeqNum(0),
+            block: Some((Height(100_001), Digest([2; 32]))),
+            checkpoint: None,
+        },
+    );
+    for i in 1..4 {
+        let block = Some((Height(100_001), Digest([2; 32])));
+        net.handle(i, Event::Executed { seq: SeqNum(0), block, checkpoint: None });
+    }
+    net.settle();
+    assert!((0..4).all(|i| net.peer(i).attested.contains(&Height(100_001))));
+}

@@ -591,3 +591,31 @@ fn tags_that_fail_for_the_primary_move_no_view() {
     assert!((0..4).all(|i| net.status(i).view_changes == 0));
     assert!((0..4).all(|i| net.operations(i).len() == 4));
 }
+
+/// S2: what one can ask for again and again is bounded by time.
+#[test]
+fn small_questions_do_not_get_many_large_answers() {
+    let mut net = Net::with(4, |s| s.view_timeout = Duration::from_secs(1000));
+    let package = net.package(0, 1, 1, None);
+    to_all(&mut net, &package);
+    net.settle();
+    let digest = net.log(1)[0].unwrap();
+    net.peer(1).sent.clear();
+    for _ in 0..1000 {
+        net.inject(3, 1, &PbftMessage::FetchBody { seq: SeqNum(1), digest });
+    }
+    net.settle();
+    let bodies = net.peer(1).sent.len();
+    // View 1.
+    let vcs: Vec<_> = (1..4).map(|i| view_change(&net, i, 1)).collect();
+    let s = signer(&net.membership, 1);
+    let nv = SignedNewView::new(ReplicaId(1), View(1), vcs.clone(), &s, SUITE);
+    net.inject(2, 3, &PbftMessage::NewView(Arc::new(nv)));
+    net.settle();
+    net.peer(3).sent.clear();
+    for _ in 0..1000 {
+        net.inject(2, 3, &PbftMessage::ViewChange(vcs[1].clone()));
+    }
+    net.settle();
+    assert!(net.peer(3).sent.len() == 1 && bodies == 32, "{bodies} bodies");
+}

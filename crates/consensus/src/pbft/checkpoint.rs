@@ -198,7 +198,11 @@ impl<T: VoteTable> Pbft<T> {
             return;
         }
         let reach = self.attested.0 + MAX_ATTESTING as u64;
-        if height.0 > reach && from != self.me {
+        if from == self.me && height.0 > reach {
+            // After a restart: what lies far below is nobody's to attest any more.
+            self.attested = Height(height.0 - MAX_ATTESTING as u64 / 2);
+            self.said_attestations = self.said_attestations.split_off(&self.attested.next());
+        } else if height.0 > reach {
             return self.drop_message("attestation_too_far");
         }
         let said = self.said_attestations.entry(height).or_default();
@@ -209,9 +213,14 @@ impl<T: VoteTable> Pbft<T> {
             self.effects.push_back(Effect::Attested { height, block, signatures: agreed });
         }
         // Heights are done in any order; the lowest is given up when too many wait behind it.
+        // A liar's word is no reason: it counts for its own block only.
         let quorum = self.membership.quorum();
+        let is_done = |said: &BTreeMap<ReplicaId, (Digest, SignatureBytes)>| {
+            let equal = |block| said.values().filter(|(b, _)| *b == block).count();
+            said.len() >= quorum && said.values().any(|(block, _)| equal(*block) >= quorum)
+        };
         while let Some((height, said)) = self.said_attestations.first_key_value() {
-            if said.len() < quorum && self.said_attestations.len() <= MAX_ATTESTING {
+            if !is_done(said) && self.said_attestations.len() <= MAX_ATTESTING {
                 break;
             }
             self.attested = *height;

@@ -156,6 +156,8 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     candidates: Vec<Arc<Package>>,
     /// When each replica was last sent what it lacked.
     helped: BTreeMap<ReplicaId, Instant>,
+    /// How many bodies each replica was sent since when.
+    bodies_given: BTreeMap<ReplicaId, (Instant, u64)>,
 
     // What we do.
     effects: VecDeque<Effect<PbftMessage>>,
@@ -237,6 +239,7 @@ impl<T: VoteTable> Pbft<T> {
             building: false,
             candidates: Vec::new(),
             helped: BTreeMap::new(),
+            bodies_given: BTreeMap::new(),
             effects: VecDeque::new(),
             promises: VecDeque::new(),
             last_persist: PersistId(0),

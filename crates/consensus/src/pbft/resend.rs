@@ -1,7 +1,8 @@
 //! Retransmission: loss is normal. Nothing is sent again on a timer of its own; a replica that
 //! waits says where it stands (STATUS, TOCS section 4.6.3), and whoever is ahead of it sends what
 //! it lacks: at most [`HELPED_AT_ONCE`] numbers, and to each replica at most once in half a status
-//! interval.
+//! interval. Asking for bodies has the same bound, so that small questions do not draw any number
+//! of large answers.
 
 use super::{
     Arc, Digest, EncodedBatch, Pbft, PbftMessage, Phase, ReplicaId, SeqNum, Standing, Vote,
@@ -65,6 +66,16 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
+    /// Whether `to` may be helped again, which is noted.
+    pub(super) fn may_help(&mut self, to: ReplicaId) -> bool {
+        let pause = self.settings.status_interval / 2;
+        let rested = self.helped.get(&to).is_none_or(|at| self.now.since(*at) >= pause);
+        if rested {
+            self.helped.insert(to, self.now);
+        }
+        rested
+    }
+
     /// Shows a replica that is behind which view we are in.
     pub(super) fn show_view(&mut self, to: ReplicaId) {
         if self.changing {
@@ -76,11 +87,9 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule S2: send one that is behind what it lacks.
     pub(super) fn on_status(&mut self, from: ReplicaId, standing: Standing) {
-        let pause = self.settings.status_interval / 2;
-        if self.helped.get(&from).is_some_and(|at| self.now.since(*at) < pause) {
+        if !self.may_help(from) {
             return;
         }
-        self.helped.insert(from, self.now);
         if let Some(stable) = self.stable.clone().filter(|_| standing.stable < self.low) {
             self.send(from, PbftMessage::Stable(stable));
         }
@@ -115,9 +124,16 @@ impl<T: VoteTable> Pbft<T> {
 
     pub(super) fn on_fetch_body(&mut self, from: ReplicaId, seq: SeqNum, digest: Digest) {
         let body = self.slots.get(&seq).and_then(|slot| slot.body(digest)).cloned();
-        if let Some(batch) = body {
-            self.send(from, PbftMessage::Body { seq, batch });
+        let Some(batch) = body else { return };
+        let (since, given) = self.bodies_given.entry(from).or_insert((self.now, 0));
+        if self.now.since(*since) >= self.settings.status_interval / 2 {
+            (*since, *given) = (self.now, 0);
         }
+        if *given == HELPED_AT_ONCE {
+            return self.drop_message("fetch_body_too_often");
+        }
+        *given += 1;
+        self.send(from, PbftMessage::Body { seq, batch });
     }
 
     pub(super) fn on_body(&mut self, seq: SeqNum, batch: Arc<EncodedBatch>) {

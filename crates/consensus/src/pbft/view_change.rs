@@ -125,7 +125,10 @@ impl<T: VoteTable> Pbft<T> {
         if view < self.view || (view == self.view && !self.changing) {
             // Rule V5: it is behind; the view never goes back for it (f09).
             self.drop_message("old_view_change");
-            return self.show_view(from);
+            if self.may_help(from) {
+                self.show_view(from);
+            }
+            return;
         }
         if !self.is_sensible(&view_change.content) {
             let why = "senseless_view_change";
