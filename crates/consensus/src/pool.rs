@@ -9,7 +9,7 @@
 //! one replica alone; that replica must not leave its view over them (f16).
 
 use crate::Instant;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tercio_types::{
     Authenticator, ClientId, Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow,
@@ -298,14 +298,29 @@ impl RequestPool {
     /// yet: while blocks were fetched nothing could be delivered.
     pub fn replace_windows(&mut self, windows: BTreeMap<ClientId, RequestWindow>, now: Instant) {
         self.windows = windows;
+        let done: Vec<Key> = (self.pending.iter())
+            .filter(|(_, p)| self.is_done(&p.package))
+            .map(|(key, _)| *key)
+            .collect();
+        done.iter().for_each(|key| self.remove(key));
+        self.restart_waiting(now);
+    }
+
+    /// Removes what waits and is not to be proposed any more; gives each one's name.
+    pub fn discard(&mut self, unwanted: impl Fn(&Package) -> bool) -> Vec<(ClientId, RequestSeq)> {
+        let gone: Vec<Key> =
+            self.pending.iter().filter(|(_, p)| unwanted(&p.package)).map(|(k, _)| *k).collect();
+        gone.iter().for_each(|key| self.remove(key));
+        gone
+    }
+
+    /// A new view begins: everything that waits may be proposed again but what `carried` holds,
+    /// and nobody has waited yet.
+    pub fn requeue<'a>(&mut self, carried: impl Iterator<Item = &'a Package>, now: Instant) {
+        let carried: BTreeSet<Key> = carried.map(|p| (p.client, p.first)).collect();
         self.queue.clear();
-        self.held.clear();
-        self.unforwarded.clear();
-        self.unvouched.clear();
         (self.queued_ops, self.queued_bytes) = (0, 0);
-        let mut by_arrival: Vec<(u64, Key)> = self.pending.iter().map(|(k, p)| (p.id, *k)).collect();
-        by_arrival.sort_unstable();
-        for (id, key) in by_arrival {
+        for (id, key) in self.by_arrival() {
             let pending = self.pending.get_mut(&key).expect("just listed");
             pending.proposed = carried.contains(&key);
             if !pending.proposed {
@@ -313,6 +328,23 @@ impl RequestPool {
                 self.queued_ops += pending.package.ops.len();
                 self.queued_bytes += size(&pending.package);
             }
+        }
+        self.restart_waiting(now);
+    }
+
+    fn by_arrival(&self) -> Vec<(u64, Key)> {
+        let mut all: Vec<_> = self.pending.iter().map(|(key, p)| (p.id, *key)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Everything that waits has waited since now, and was handed on to nobody.
+    fn restart_waiting(&mut self, now: Instant) {
+        self.held.clear();
+        self.unforwarded.clear();
+        self.unvouched.clear();
+        for (id, key) in self.by_arrival() {
+            let pending = self.pending.get_mut(&key).expect("just listed");
             self.unforwarded.push_back((now, id, key));
             match &mut pending.held_since {
                 Some(since) => {
@@ -436,7 +468,10 @@ mod tests {
         assert_eq!(pool.expire_unvouched(Instant(2)), 1);
         assert_eq!((pool.len(), pool.oldest_unvouched()), (2, Some(Instant(3))));
         pool.requeue(std::iter::empty(), Instant(20));
-        assert_eq!((pool.oldest(), pool.oldest_unvouched()), (Some(Instant(20)), Some(Instant(20))));
+        assert_eq!(
+            (pool.oldest(), pool.oldest_unvouched()),
+            (Some(Instant(20)), Some(Instant(20)))
+        );
         assert_eq!(pool.to_forward(Instant(20)).len(), 2);
         assert_eq!(pool.to_forward(Instant(20)).len(), 0);
         pool.delivered(&package(2, 1));

@@ -63,9 +63,9 @@ fn f_crashed_primaries_in_a_row_are_skipped_with_back_off() {
 fn one_impatient_replica_moves_nobody() {
     let mut net = Net::with(4, |s| s.view_timeout = Duration::from_secs(1));
     // Replica 3 alone waits for a request that nobody else hears of.
-    let secret = net.package(1, 1, 1, Some(&[3]));
+    let secret = net.signed(1, 1, 1);
     assert!(net.request(3, &secret));
-    // Its forwards carry tags that are good for nobody else.
+    // What it hands on is lost.
     net.queue.clear();
     let now = net.now;
     for _ in 0..200 {
@@ -82,9 +82,9 @@ fn one_impatient_replica_moves_nobody() {
     }
     net.pass(LONG);
     assert!((0..3).all(|i| net.status(i).view == View(0)));
-    assert_eq!(net.operations(0).len(), 40);
+    assert_eq!(net.operations(0).len(), 41, "the request that it waited for among them");
     net.agree();
-    assert_eq!(net.operations(3).len(), 40, "COMMITs of a view it has left still count");
+    assert_eq!(net.operations(3).len(), 41, "COMMITs of a view it has left still count");
 }
 
 /// V3: what committed anywhere is proposed again at its number (f06).
@@ -353,6 +353,43 @@ fn a_client_with_half_good_macs_costs_one_view_change() {
     assert!((0..4).all(|i| net.operations(i).contains(&"op 1 1".into())));
 }
 
+/// A4: tags that are good for one backup alone move nobody, and do not take that backup out of its
+/// view; those good for all but the primary are taken by it when f+1 hand them on (f16).
+#[test]
+fn tags_that_few_can_check_are_not_held_against_the_primary() {
+    let mut net = Net::with(4, |_| {});
+    for k in 1..=3 {
+        let trap = net.package(1, k, 1, Some(&[2]));
+        assert!(net.request(2, &trap));
+        net.pass(LONG);
+        assert!((0..4).all(|i| net.status(i).view_changes == 0 && !net.status(i).changing));
+        assert_eq!(net.status(2).pending, 0);
+        assert_eq!(net.status(2).dropped["request_not_vouched_for"], k);
+    }
+    let package = net.package(0, 1, 1, Some(&[1, 2, 3]));
+    to_all(&mut net, &package);
+    net.pass(LONG);
+    assert!((0..4).all(|i| net.operations(i).len() == 1 && net.status(i).view_changes == 0));
+}
+
+/// T4: a replica that missed the last COMMITs gets what it lacks though no request waits anywhere.
+#[test]
+fn an_idle_network_does_not_leave_a_replica_behind() {
+    let mut net = Net::with(4, |_| {});
+    net.filter = Box::new(|from, to, m| {
+        let lost = matches!(m, PbftMessage::Commit { view: View(0), .. });
+        !(lost && to == 0 && from >= 2)
+    });
+    let package = net.package(0, 1, 1, None);
+    net.request(0, &package);
+    net.pass(MOMENT);
+    assert_eq!((net.log(0).len(), net.log(1).len()), (0, 1));
+    net.pass(LONG);
+    assert!((0..4).all(|i| net.operations(i).len() == 1));
+    assert!((0..4).all(|i| net.status(i).stable == net.status(i).delivered), "and all is covered");
+    assert!((0..4).all(|i| net.status(i).view_changes == 1));
+}
+
 /// A2: tags that fail for f replicas only are vouched for by the others, without a view change.
 #[test]
 fn f_bad_tags_are_vouched_for() {
@@ -507,16 +544,15 @@ fn one_that_caught_up_gives_the_primary_its_time() {
     net.start(3, disk);
     net.pass(Duration::from_secs(2));
     let certificate = net.peer(3).catch_up.last().unwrap().clone();
-    // Nobody else takes it, so it waits for good.
+    // Nobody else takes it, so it waits until its time is over.
     let package = net.package(1, 1, 1, Some(&[3]));
     assert!(net.request(3, &package));
     net.pass(Duration::from_secs(2));
     net.catch_up(3, certificate);
     net.pass(Duration::from_millis(400));
     assert_eq!((net.status(3).delivered, net.status(3).pending), (SeqNum(101), 1));
-    assert!(!net.status(3).changing, "its time begins now");
     net.pass(Duration::from_millis(200));
-    assert!(net.status(3).changing);
+    assert_eq!(net.status(3).pending, 0, "its time began when the blocks were there");
 }
 
 /// V1: one that votes far above its own checkpoint, since it lags, and then leaves the view as well,

@@ -187,10 +187,11 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        self.stages.run(self.sync, now)?;
+        let result = self.stages.run(self.sync, now);
+        // What was let go before a failure is on its way, as it is with the stages on threads.
         let send = self.stages.outbox.send.drain(..);
         self.output.extend(send.map(|(to, bytes)| Output::Send { to, bytes }));
-        Ok(())
+        result
     }
 
     /// The next thing to do for the node.

@@ -20,6 +20,7 @@ impl<T: VoteTable> Pbft<T> {
         checkpoint: Option<Checkpoint>,
     ) {
         self.executed = self.executed.max(seq);
+        self.idle_since = self.now;
         if let Some((height, block)) = block.filter(|_| self.settings.attest) {
             let key = Key::of_replica(Kind::ATTEST, self.me, 0, height.0, block);
             let signature = self.signer.sign(&key.to_array());
@@ -71,6 +72,10 @@ impl<T: VoteTable> Pbft<T> {
         // sender pays with its own entries.
         let most = (self.settings.window / self.settings.checkpoint_interval) as usize + 8;
         let said = self.said_checkpoints.entry(from).or_default();
+        if seq <= self.delivered && !said.contains_key(&seq) {
+            // A step towards stability: not the time to doubt it.
+            self.idle_since = self.now;
+        }
         said.entry(seq).or_insert((checkpoint, signature));
         if said.len() > most {
             said.pop_first();

@@ -203,9 +203,8 @@ impl<T: VoteTable> Pbft<T> {
         let mut pbft = Self {
             me,
             suite: membership.suite(),
-            membership,
             signer,
-            pool: RequestPool::new(settings.pool, recovery.windows),
+            pool: RequestPool::new(settings.pool, recovery.windows, 2 * membership.f()),
             view: View(0),
             changing: false,
             low: SeqNum(0),
@@ -246,6 +245,7 @@ impl<T: VoteTable> Pbft<T> {
             durable: PersistId(0),
             dropped: BTreeMap::new(),
             settings,
+            membership,
         };
         pbft.recover(&recovery.records, recovery.stable)?;
         Ok(pbft)
@@ -369,8 +369,8 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
-    /// Rule A2 before there is a proposal: of f+1 replicas that hand on a request whose tag fails
-    /// for us, one is correct, and for it the tag is good.
+    /// Rule A4: who hands a request on says that the client's tag is good for it. Of f+1 that hand
+    /// on a request whose tag fails for us, one is correct.
     fn on_forwarded(&mut self, from: Principal, package: Arc<Package>, doubted: bool) {
         let Principal::Replica(from) = from else {
             return self.drop_message("not_from_a_replica");
@@ -379,7 +379,14 @@ impl<T: VoteTable> Pbft<T> {
         if doubted && self.handed_on.note(from, &package, self.suite) < weak {
             return self.drop_message("forwarded_bad_mac");
         }
-        self.on_request(package, false);
+        self.on_request(package.clone(), false);
+        self.pool.vouch(&package, from, self.ago(self.timeout() / 2));
+    }
+
+    /// The time that lies so far back.
+    fn ago(&self, duration: Duration) -> Instant {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Instant(self.now.0.saturating_sub(nanos))
     }
 
     fn on_timeout(&mut self) {
@@ -479,6 +486,8 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             Some(self.status_deadline),
             self.view_deadline,
             self.request_deadline(),
+            self.uncovered_deadline(),
+            self.unvouched_deadline(),
             self.forward_deadline(),
         ]
         .into_iter()

@@ -94,6 +94,7 @@ impl<T: VoteTable> Pbft<T> {
         self.next_seq = seq.next();
         let slot = self.slots.entry(seq).or_default();
         slot.proposal = Some((view, batch.digest));
+        slot.proposed_at = self.now;
         slot.add_body(batch, false);
         slot.verdict = Some(true);
         self.accept(seq);
@@ -144,6 +145,7 @@ impl<T: VoteTable> Pbft<T> {
         slot.add_body(batch.clone(), false);
         if !known {
             slot.proposal = Some((view, digest));
+            slot.proposed_at = self.now;
             slot.verdict = None;
             let unsigned = |p: &&Package| {
                 self.must_sign.contains(&p.client) && !matches!(p.auth, Authenticator::Signature(_))

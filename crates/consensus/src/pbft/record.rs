@@ -297,6 +297,7 @@ impl<T: VoteTable> Pbft<T> {
             if let Some((view, digest)) = slot.accepted {
                 if view == self.view && !self.changing {
                     slot.proposal = Some((view, digest));
+                    slot.proposed_at = self.now;
                     slot.verdict = Some(true);
                     self.next_seq = self.next_seq.max(seq.next());
                 }

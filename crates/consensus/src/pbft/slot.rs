@@ -1,5 +1,6 @@
 //! What is known of one sequence number.
 
+use crate::Instant;
 use std::sync::Arc;
 use tercio_types::{ClientId, Digest, View};
 use tercio_wire::EncodedBatch;
@@ -20,6 +21,8 @@ pub(super) struct Held {
 pub(super) struct Slot {
     /// What the primary of this view wants here.
     pub(super) proposal: Option<(View, Digest)>,
+    /// When we heard of that.
+    pub(super) proposed_at: Instant,
     /// What we voted PREPARE for, in the latest view. A promise.
     pub(super) accepted: Option<(View, Digest)>,
     /// What prepared, in the latest view: our entry of the P set. A promise once we vote COMMIT.

@@ -11,13 +11,19 @@ use super::{
 use tercio_types::zoo::{Defence, stands};
 
 impl<T: VoteTable> Pbft<T> {
-    /// Rule T1: the oldest request that waits to be delivered is what a view is measured by (f18).
+    /// Rule T1: the oldest request that waits to be delivered is what a view is measured by (f18),
+    /// of those that a correct primary can order (rule A4), and the oldest proposal that is not
+    /// delivered though nothing else was.
     /// Timers of requests stop while a view change runs (f12).
     pub(super) fn request_deadline(&self) -> Option<Instant> {
         if self.changing || self.catching_up.is_some() || !stands(Defence::F18RequestTimers) {
             return None;
         }
-        self.pool.oldest().map(|since| since + self.timeout())
+        let proposed = (self.slots.range(self.delivered.next()..))
+            .find(|(_, slot)| slot.proposal.is_some_and(|(view, _)| view == self.view))
+            .map(|(_, slot)| slot.proposed_at.max(self.idle_since));
+        let since = [self.pool.oldest(), proposed].into_iter().flatten().min()?;
+        Some(since + self.timeout())
     }
 
     /// Rule T2: half-way to that, a backup hands the request to all, so that all wait for it.
@@ -28,11 +34,35 @@ impl<T: VoteTable> Pbft<T> {
         self.pool.oldest_unforwarded().map(|since| since + self.timeout() / 2)
     }
 
+    /// Rule A4: a request under MACs that too few others have handed to us as well does not stay.
+    pub(super) fn unvouched_deadline(&self) -> Option<Instant> {
+        if self.changing || self.is_primary() || self.catching_up.is_some() {
+            return None;
+        }
+        self.pool.oldest_unvouched().map(|since| since + self.timeout())
+    }
+
+    /// Rule T4: numbers that are delivered, and that no stable checkpoint covers though nothing
+    /// else is to be done, count as waiting too: somebody may lack what only a checkpoint brings.
+    pub(super) fn uncovered_deadline(&self) -> Option<Instant> {
+        let uncovered = self.delivered > self.low && self.executed == self.delivered;
+        let busy = self.changing || self.catching_up.is_some() || !self.pool.is_empty();
+        if busy || !uncovered || self.is_primary() {
+            return None;
+        }
+        Some(self.idle_since + self.settings.checkpoint_idle + self.timeout())
+    }
+
     pub(super) fn check_view_timers(&mut self) {
+        self.pool.trim();
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
+        if due(self.unvouched_deadline()) {
+            let expired = self.pool.expire_unvouched(self.ago(self.timeout()));
+            *self.dropped.entry("request_not_vouched_for").or_default() += expired;
+        }
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
         if due(self.forward_deadline()) {
-            let half = u64::try_from((self.timeout() / 2).as_nanos()).unwrap_or(u64::MAX);
-            let before = Instant(self.now.0.saturating_sub(half));
+            let before = self.ago(self.timeout() / 2);
             for package in self.pool.to_forward(before) {
                 for to in self.membership.replicas().filter(|r| *r != self.me) {
                     self.effects.push_back(Effect::Forward { to, package: package.clone() });
@@ -40,7 +70,8 @@ impl<T: VoteTable> Pbft<T> {
             }
         }
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
-        if due(self.view_deadline) || due(self.request_deadline()) {
+        let deadlines = [self.view_deadline, self.request_deadline(), self.uncovered_deadline()];
+        if deadlines.into_iter().any(due) {
             self.leave(self.view.next());
         }
     }
@@ -264,6 +295,7 @@ impl<T: VoteTable> Pbft<T> {
         for &(seq, digest) in selection.chosen.iter().filter(|(seq, _)| *seq > self.low) {
             let slot = self.slots.entry(seq).or_default();
             slot.proposal = Some((self.view, digest));
+            slot.proposed_at = self.now;
             slot.doubts.clear();
             slot.verdict = Some(true);
         }
