@@ -179,7 +179,11 @@ fn plan_trouble(world: &mut World, rng: &mut Rng, at: Instant, n: usize) {
             world.plan(at, Act::Partition(parts));
             world.plan(at + millis(rng, 50, 1200), Act::Mend);
         }
-        80..=92 => {
+        80..=86 => {
+            let within = millis(rng, 1, 1000);
+            world.plan(at, Act::Blackout(within));
+        }
+        87..=95 => {
             for _ in 0..rng.between(1, 2 * n as u64) {
                 let [a, b] = [0; 2].map(|_| Principal::Replica(any_replica(rng, n)));
                 world.plan(at, Act::Cut(a, b));

@@ -80,6 +80,8 @@ pub enum Act {
     CrashPrimary(Crash, Duration),
     /// A machine starts again, if it is down.
     Restart(ReplicaId),
+    /// The power fails everywhere at once; the machines start again one by one within this time.
+    Blackout(Duration),
     /// Replicas in different parts no longer hear each other.
     Partition(BTreeMap<ReplicaId, u64>),
     /// Nobody hears the current primary any more, and it hears nobody.
@@ -604,6 +606,14 @@ impl World {
                 }
             }
             Act::Restart(id) => self.restart(id)?,
+            Act::Blackout(within) => {
+                let ids: Vec<_> = self.cast.replicas().collect();
+                for id in ids {
+                    self.crash(id, Crash::Power);
+                    let pause = self.rng.duration(Duration::ZERO, within);
+                    self.plan(self.now + pause, Act::Restart(id));
+                }
+            }
             Act::Partition(parts) => self.network.partition(parts),
             Act::IsolatePrimary => {
                 let others: Vec<_> = self.cast.replicas().map(Principal::Replica).collect();
