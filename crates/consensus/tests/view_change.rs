@@ -655,3 +655,28 @@ fn small_questions_do_not_get_many_large_answers() {
     net.settle();
     assert!(net.peer(3).sent.len() == 1 && bodies == 32, "{bodies} bodies");
 }
+
+/// T2, A4: a replica that has left the view alone hands requests on like the others; without its
+/// word nobody else could hold a request under MACs against a primary that has crashed.
+#[test]
+fn one_that_left_alone_still_vouches() {
+    for lonely in 1..4 {
+        let mut net = Net::with(4, |_| {});
+        net.filter =
+            Box::new(move |_, to, m| to != lonely || matches!(m, PbftMessage::PrePrepare { .. }));
+        let package = net.signed(0, 1, 1);
+        to_all(&mut net, &package);
+        while !net.status(lonely).changing {
+            net.pass(MOMENT);
+        }
+        net.filter = Box::new(|_, _, _| true);
+        net.pass(LONG);
+        assert!((0..4).all(|i| net.operations(i).len() == 1));
+        assert!(net.status(lonely).changing && net.status(0).view == View(0));
+        net.stop(0);
+        let package = net.package(1, 1, 1, None);
+        to_all(&mut net, &package);
+        net.pass(LONG);
+        assert!((1..4).all(|i| net.operations(i).len() == 2), "replica {lonely} left alone");
+    }
+}

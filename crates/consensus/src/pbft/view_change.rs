@@ -26,9 +26,11 @@ impl<T: VoteTable> Pbft<T> {
         Some(since + self.timeout())
     }
 
-    /// Rule T2: half-way to that, a backup hands the request to all, so that all wait for it.
+    /// Rule T2: half-way to that, a backup hands the request to all, so that all wait for it. One
+    /// that waits for a view does so too: the others may need its word (rule A4) to leave as well.
     pub(super) fn forward_deadline(&self) -> Option<Instant> {
-        if self.changing || self.is_primary() || !stands(Defence::F18RequestTimers) {
+        let leads = self.is_primary() && !self.changing;
+        if leads || !stands(Defence::F18RequestTimers) {
             return None;
         }
         self.pool.oldest_unforwarded().map(|since| since + self.timeout() / 2)
