@@ -321,11 +321,10 @@ impl Engine {
         self.lagged.push_back(Lagged { root, state, results: self.results });
     }
 
-    /// The reply to a package that was sent again, when all its operations have been executed;
-    /// otherwise it has to be ordered.
+    /// The reply to `count` operations from `first` on that were sent again, when all of them have
+    /// been executed; otherwise they have to be ordered.
     #[must_use]
-    pub fn reply(&self, package: &Package) -> Option<PackageReply> {
-        let (client, first, count) = (package.client, package.first, package.ops.len());
+    pub fn reply(&self, client: ClientId, first: RequestSeq, count: usize) -> Option<PackageReply> {
         let seq = |i: usize| RequestSeq(first.0 + i as u64);
         if !(0..count).all(|i| self.clients.executed(client, seq(i))) {
             return None;
@@ -337,7 +336,7 @@ impl Engine {
         });
         let body = Bytes::from(body);
         let digest = hash(self.suite, &[&body]);
-        Some(PackageReply { client, first, replier: package.replier, body, digest })
+        Some(PackageReply { client, first, replier: None, body, digest })
     }
 
     /// The checkpoint after everything up to `seq`. Its cost follows what changed since the last
@@ -514,7 +513,7 @@ impl Answers<'_> {
         let body = Bytes::copy_from_slice(self.body);
         self.keep(package, admissions, from, &body);
         let digest = hash(self.suite, &[&body]);
-        PackageReply { client, first, replier: package.replier, body, digest }
+        PackageReply { client, first, replier: Some(package.replier), body, digest }
     }
 
     /// Keeps the fresh results. When all are fresh they are slices of the reply, without a copy.

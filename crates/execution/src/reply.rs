@@ -45,8 +45,9 @@ pub struct PackageReply {
     pub client: ClientId,
     /// The number of the first operation.
     pub first: RequestSeq,
-    /// The replica that answers with `body`; the others answer with `digest`.
-    pub replier: ReplicaId,
+    /// The replica that answers with `body`; the others answer with `digest`. `None` when the
+    /// package was sent again: then everybody answers with `body`.
+    pub replier: Option<ReplicaId>,
     /// The results, as [`encode_results`] writes them.
     pub body: Bytes,
     /// The hash of `body`.

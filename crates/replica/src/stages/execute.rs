@@ -19,8 +19,8 @@ use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
 use tercio_execution::{AppError, Engine, PackageReply};
 use tercio_types::{
-    Authenticator, Batch, Checkpoint, ClientId, Digest, OpKind, Package, Principal, ReplicaId,
-    RequestSeq, SeqNum, Suite, Tag, Timestamp, View,
+    Authenticator, Batch, Checkpoint, ClientId, Principal, ReplicaId, RequestSeq, SeqNum, Suite,
+    Timestamp, View,
 };
 use tercio_wire::{Decode, Frame, Key, Kind, MAX_FRAME};
 
@@ -106,8 +106,7 @@ impl ExecuteStage {
                 out.log.push_back(ToLog::Block { header, body: batch.bytes.clone() });
             }
             for reply in executed.replies {
-                let full = reply.replier == self.me;
-                self.reply(reply, full, view, out);
+                self.reply(reply, view, out);
             }
         }
         let checkpoint = delivery.checkpoint.then(|| Box::new(self.checkpoint(seq, out)));
@@ -126,8 +125,9 @@ impl ExecuteStage {
         checkpoint
     }
 
-    fn reply(&mut self, reply: PackageReply, full: bool, view: View, out: &mut Outbox) {
-        let PackageReply { client, first, body, digest, .. } = reply;
+    fn reply(&mut self, reply: PackageReply, view: View, out: &mut Outbox) {
+        let PackageReply { client, first, replier, body, digest } = reply;
+        let full = replier.is_none_or(|replier| replier == self.me);
         let key = Key::of_replica(Kind::REPLY, self.me, view.0, first.0, digest);
         self.send(client, key, if full { body } else { Bytes::new() }, out);
     }
@@ -153,18 +153,8 @@ impl ExecuteStage {
         view: View,
         out: &mut Outbox,
     ) {
-        // The engine looks at the numbers only.
-        let package = Package {
-            client,
-            first,
-            kind: OpKind::User,
-            replier: self.me,
-            ops: vec![Bytes::new(); count],
-            digest: Digest::NULL,
-            auth: Authenticator::Mac(Tag::default()),
-        };
-        if let Some(reply) = self.engine.reply(&package) {
-            self.reply(reply, true, view, out);
+        if let Some(reply) = self.engine.reply(client, first, count) {
+            self.reply(reply, view, out);
         }
     }
 
