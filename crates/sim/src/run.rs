@@ -215,8 +215,9 @@ fn play(world: &mut World, rng: &mut Rng) -> Result<(), Violation> {
     world.run_for(chaos)?;
     heal(world)?;
     settle(world)?;
-    // What is still under way must change nothing any more.
+    // What is still under way (a lying client's requests, say) must break nothing either.
     world.run_for(Duration::from_secs(1))?;
+    settle(world)?;
     world.finish()
 }
 

@@ -21,7 +21,8 @@ use tercio_consensus::pbft::ViewChange;
 use tercio_consensus::{Instant, Settings};
 use tercio_replica::NodeStatus;
 use tercio_types::{
-    Checkpoint, ClientId, Digest, Height, Principal, ReplicaId, ReplicaSet, SeqNum, View,
+    Checkpoint, ClientId, Digest, Height, Principal, ReplicaId, ReplicaSet, RequestSeq, SeqNum,
+    View,
 };
 use tercio_wire::{Decode, Frame, Key, Kind};
 
@@ -297,6 +298,12 @@ impl World {
     #[must_use]
     pub fn acknowledged(&self) -> usize {
         self.checks.durability.count()
+    }
+
+    /// Whether a replica has executed a client's number.
+    #[must_use]
+    pub fn has_executed(&self, id: ReplicaId, client: u64, seq: u64) -> bool {
+        self.checks.durability.holds(id, ClientId(client), RequestSeq(seq))
     }
 
     /// The replicas that are not Byzantine.
@@ -712,7 +719,7 @@ impl World {
                 Violation::new("liveness", format!("client {client}, request {first}: {failure}"))
             })?;
             for (seq, result) in (first.0..).zip(results) {
-                let seq = tercio_types::RequestSeq(seq);
+                let seq = RequestSeq(seq);
                 let OpResult::Executed(result) = result else {
                     let seen = format!("client {client} got {result:?} for request {seq}");
                     return Err(Violation::new("exactly once", seen));

@@ -47,6 +47,12 @@ impl Durability {
         self.held.entry(by).or_default().insert((done.client, done.seq), done.place);
     }
 
+    /// Whether a replica's state has this.
+    #[must_use]
+    pub fn holds(&self, replica: ReplicaId, client: ClientId, seq: RequestSeq) -> bool {
+        self.held.get(&replica).is_some_and(|held| held.contains_key(&(client, seq)))
+    }
+
     /// How many operations were acknowledged.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -88,6 +94,7 @@ mod tests {
         assert!(check.finish([a]).is_err(), "never executed");
         let done = Done { client, seq, op: bytes::Bytes::new(), place: 3, before: None };
         check.executed(a, &done);
+        assert!(check.holds(a, client, seq) && !check.holds(ReplicaId(1), client, seq));
         check.finish([a]).unwrap();
         check.restarted(a);
         assert!(check.finish([a]).is_err(), "lost in a restart");

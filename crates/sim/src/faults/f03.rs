@@ -19,6 +19,7 @@ pub(super) fn run() -> Result<(), Violation> {
         let (view, seq) = (View(0), SeqNum(1));
         let proposals = [1000, 2000].map(|time| batch_of(&world, &package, time));
         let first = proposals[0].digest;
+        let mut repeated = Vec::new();
         for batch in proposals {
             let frame = primary.message(&PbftMessage::PrePrepare { view, seq, batch });
             world.inject(Principal::Replica(R0), Principal::Replica(R3), frame);
@@ -31,8 +32,11 @@ pub(super) fn run() -> Result<(), Violation> {
             let again = said.borrow()[before..]
                 .iter()
                 .any(|key| key.kind == kinds::PREPARE && key.seq == 1 && key.digest == first);
-            demand(again, "f03", || format!("R3 did not repeat its vote for {first:?}"))?;
+            repeated.push(again);
         }
+        demand(repeated == [true, true], "f03", || {
+            format!("R3 repeated its vote after these restarts: {repeated:?}")
+        })?;
     }
     Ok(())
 }

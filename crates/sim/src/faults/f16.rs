@@ -2,59 +2,83 @@
 
 use super::{Puppeteer, R0, R1, R2, R3, demand, four, millis};
 use crate::customer::Workload;
-use crate::{Violation, World};
+use crate::{Crash, Violation};
 use std::time::Duration;
-use tercio_types::Height;
+use tercio_types::ReplicaId;
 
-/// A client's MACs are good for some replicas only.
+const EVERYBODY: [ReplicaId; 4] = [R0, R1, R2, R3];
+/// How often the client tries.
+const ROUNDS: u64 = 6;
+/// How long an honest request may take while it does.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A client's MACs are good for some replicas only, in several ways.
 ///
 /// As long as f+1 backups can vouch for the request, the others take their word for it, and nothing
-/// else happens. When only the primary can, its batch stalls, and one view change follows; from
-/// then on this client has to sign, and whatever else it sends under MACs does no harm. Another
-/// client's requests are executed all along, and so is what the first one signs.
+/// else happens. Otherwise one view change follows at most; from then on this client has to sign,
+/// and whatever else it sends under MACs does no harm. Another client's requests are executed all
+/// along, with one replica down as well, and so is what the first one signs.
 pub(super) fn run() -> Result<(), Violation> {
-    let mut world = four(&[Workload::NONE])?;
-    let mut liar = Puppeteer::new(&world.cast().clone(), 2);
-    let everybody = [R0, R1, R2, R3];
-
-    let vouched = liar.maced(&mut world, "vouched", &[R0, R1, R2]);
-    liar.send(&mut world, &vouched, &[R0]);
-    world.expect_within(millis(100), "execution of a request that f+1 vouch for", |world| {
-        everybody.iter().all(|id| height(world, *id) == Height(1))
-    })?;
-
-    for round in 0..6 {
-        let primary = world.primary();
-        let poison = liar.maced(&mut world, "poison", &[primary]);
-        liar.send(&mut world, &poison, &everybody);
-        world.run_for(millis(5))?;
-        world.submit(1, &["honest"]);
-        world.expect_within(Duration::from_secs(5), "an honest request", |world| {
-            world.customer(1).is_done()
-        })?;
-        let changes = world.view_changes();
-        demand(changes <= 1, "f16", || {
-            format!("{changes} view changes after {} bad packages of one client", round + 1)
-        })?;
-    }
-    let done = world.acknowledged();
-    demand(done == 6, "f16", || format!("{done} honest requests of 6"))?;
-
-    // Its numbers 2 to 7 went into packages that were refused; it may sign them now.
-    let before = height(&world, R3);
-    liar.next = 2;
-    for op in ["poison"; 6] {
-        let signed = liar.signed(&mut world, op);
-        liar.send(&mut world, &signed, &everybody);
-    }
-    world.expect_within(Duration::from_secs(5), "execution of what the client signs", |world| {
-        everybody.iter().all(|id| height(world, *id) > before)
-    })?;
-    let changes = world.view_changes();
-    demand(changes <= 1, "f16", || format!("{changes} view changes"))?;
-    world.finish()
+    vouched()?;
+    poisoned(|primary| vec![primary], false)?;
+    poisoned(|primary| backups(primary, 1), false)?;
+    poisoned(|primary| backups(primary, 2), false)?;
+    poisoned(|primary| backups(primary, 1), true)
 }
 
-fn height(world: &World, id: tercio_types::ReplicaId) -> Height {
-    world.status(id).map_or(Height(0), |status| status.height)
+fn backups(primary: ReplicaId, count: usize) -> Vec<ReplicaId> {
+    EVERYBODY.into_iter().filter(|id| *id != primary).take(count).collect()
+}
+
+/// The primary and f+1 backups can check the request.
+fn vouched() -> Result<(), Violation> {
+    let mut world = four(&[])?;
+    let mut liar = Puppeteer::new(&world.cast().clone(), 2);
+    let package = liar.maced(&mut world, "vouched", &[R0, R1, R2]);
+    liar.send(&mut world, &package, &[R0]);
+    world.expect_within(millis(100), "execution of a request that f+1 vouch for", |world| {
+        EVERYBODY.iter().all(|id| world.has_executed(*id, 2, 1))
+    })
+}
+
+/// Fewer can, those that `good` gives for a primary; with `down`, a replica is down as well.
+fn poisoned(good: fn(ReplicaId) -> Vec<ReplicaId>, down: bool) -> Result<(), Violation> {
+    let mut world = four(&[Workload::NONE])?;
+    let mut liar = Puppeteer::new(&world.cast().clone(), 2);
+    if down {
+        world.crash(R3, Crash::Kill);
+    }
+    let running: Vec<_> = EVERYBODY.into_iter().filter(|id| world.host(*id).is_up()).collect();
+    for round in 1..=ROUNDS {
+        let good = good(world.primary());
+        let poison = liar.maced(&mut world, "poison", &good);
+        liar.send(&mut world, &poison, &EVERYBODY);
+        world.run_for(millis(5))?;
+        world.submit(1, &["honest"]);
+        world.expect_within(PATIENCE, "an honest request", |world| world.customer(1).is_done())?;
+        // Long enough for a timer that the poison started.
+        world.run_for(Duration::from_secs(1))?;
+        let changes = world.view_changes();
+        demand(changes <= 1, "f16", || {
+            format!("{changes} view changes after {round} requests with MACs good for {good:?}")
+        })?;
+        for id in &running {
+            let changing = world.status(*id)?.protocol.changing;
+            demand(!changing, "f16", || {
+                format!("{id:?} left its view over a request with MACs good for {good:?}")
+            })?;
+        }
+    }
+
+    // It may sign what was refused.
+    liar.next = 1;
+    for op in ["poison"; ROUNDS as usize] {
+        let signed = liar.signed(&mut world, op);
+        liar.send(&mut world, &signed, &EVERYBODY);
+    }
+    world.expect_within(PATIENCE, "execution of what the client signs", |world| {
+        running.iter().all(|id| (1..=ROUNDS).all(|seq| world.has_executed(*id, 2, seq)))
+    })?;
+    let changes = world.view_changes();
+    demand(changes <= 1, "f16", || format!("{changes} view changes"))
 }
