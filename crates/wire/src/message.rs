@@ -110,6 +110,9 @@ pub struct Forward(pub Package);
 
 impl Message for Forward {
     fn from_frame(frame: &Frame, suite: Suite) -> Result<Self, DecodeError> {
+        if frame.key.view != 0 || frame.key.seq != 0 {
+            return Err(DecodeError::NotCanonical("forward key"));
+        }
         Ok(Self(Package::from_bytes(&frame.body, suite)?))
     }
 

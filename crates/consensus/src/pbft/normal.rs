@@ -1,5 +1,6 @@
 //! The normal case: propose, PREPARE, COMMIT, deliver (TOCS section 4.3).
 
+use super::slot::Verdict;
 use super::{
     Arc, Authenticator, ClientId, Delivery, Digest, Effect, EncodedBatch, Evidence, Package, Pbft,
     PbftMessage, Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, View, Vote, VoteTable,
@@ -7,6 +8,10 @@ use super::{
 use crate::Recorded;
 use tercio_types::Batch;
 use tercio_types::zoo::{Defence, stands};
+
+/// The most bytes of batches that are held and not delivered, unless a single one is longer: 64 MiB.
+/// A correct primary stays far below with its pipeline.
+const MAX_UNDELIVERED: usize = 64 << 20;
 
 impl<T: VoteTable> Pbft<T> {
     /// How many batches are proposed and not delivered.
@@ -96,7 +101,7 @@ impl<T: VoteTable> Pbft<T> {
         slot.proposal = Some((view, batch.digest));
         slot.proposed_at = self.now;
         slot.add_body(batch, false);
-        slot.verdict = Some(true);
+        slot.verdict = Verdict::Good;
         self.accept(seq);
     }
 
@@ -122,6 +127,10 @@ impl<T: VoteTable> Pbft<T> {
         if batch.batch.packages.is_empty() && !batch.batch.checkpoint {
             return self.evidence(Evidence::Malformed { replica: from, why: "empty_batch" });
         }
+        let bytes = batch.bytes.len();
+        if self.undelivered_bytes() + bytes > MAX_UNDELIVERED.max(bytes) {
+            return self.drop_message("too_much_proposed");
+        }
         if seq > self.high() && stands(Defence::F30Watermarks) {
             // Rule W2: one window above the high watermark waits, the rest is refused.
             if seq.0 > self.high().0 + self.settings.window {
@@ -146,7 +155,7 @@ impl<T: VoteTable> Pbft<T> {
         if !known {
             slot.proposal = Some((view, digest));
             slot.proposed_at = self.now;
-            slot.verdict = None;
+            slot.verdict = Verdict::Open;
             let unsigned = |p: &&Package| {
                 self.must_sign.contains(&p.client) && !matches!(p.auth, Authenticator::Signature(_))
             };
@@ -156,6 +165,13 @@ impl<T: VoteTable> Pbft<T> {
         if !self.count(from, Vote { phase: Phase::Prepare, view, seq, digest }) {
             self.accept(seq);
         }
+    }
+
+    /// How long the batches are that are held and not delivered: what a primary can make us keep.
+    fn undelivered_bytes(&self) -> usize {
+        let slots = self.slots.range(self.delivered.next()..).map(|(_, slot)| slot);
+        let held = slots.flat_map(|slot| &slot.bodies).map(|held| &held.batch);
+        held.chain(self.parked.values().map(|(_, batch, _)| batch)).map(|b| b.bytes.len()).sum()
     }
 
     /// Votes for the proposal at `seq` if nothing stands against it and we have not yet.
@@ -180,9 +196,10 @@ impl<T: VoteTable> Pbft<T> {
         let slot = self.slots.get_mut(&seq).expect("just seen");
         if self.settings.proposal_hooks && digest != Digest::NULL && !delivered {
             match slot.verdict {
-                Some(true) => {}
-                Some(false) => return,
-                None => {
+                Verdict::Good => {}
+                Verdict::Asked | Verdict::Vetoed => return,
+                Verdict::Open => {
+                    slot.verdict = Verdict::Asked;
                     let batch = slot.body(digest).expect("just seen").clone();
                     self.effects.push_back(Effect::ValidateProposal { seq, batch });
                     return;
@@ -204,8 +221,8 @@ impl<T: VoteTable> Pbft<T> {
     pub(super) fn on_verdict(&mut self, seq: SeqNum, digest: Digest, accept: bool) {
         let view = self.view;
         let Some(slot) = self.slots.get_mut(&seq) else { return };
-        if slot.proposal == Some((view, digest)) && slot.verdict.is_none() {
-            slot.verdict = Some(accept);
+        if slot.proposal == Some((view, digest)) && slot.verdict == Verdict::Asked {
+            slot.verdict = if accept { Verdict::Good } else { Verdict::Vetoed };
             if accept {
                 self.accept(seq);
             } else {

@@ -2,9 +2,10 @@
 //! (`docs/format.md`). A restarted replica reads them back, says the same again, and nothing else
 //! (f03, f05).
 
+use super::slot::Verdict;
 use super::{
-    Arc, BTreeMap, Bytes, CertifiedCheckpoint, Digest, EncodedBatch, Pbft, PbftMessage, Phase,
-    SeqNum, SignedNewView, SignedViewChange, Suite, View, Vote, VoteTable, select,
+    Arc, BTreeMap, Bytes, CertifiedCheckpoint, ClientId, Digest, EncodedBatch, Pbft, PbftMessage,
+    Phase, SeqNum, SignedNewView, SignedViewChange, Suite, View, Vote, VoteTable, select,
 };
 use crate::SettingsError;
 use tercio_types::zoo::{Defence, stands};
@@ -47,6 +48,8 @@ pub(super) struct Promises {
     changing: bool,
     leave: Option<Arc<SignedViewChange>>,
     enter: Option<Arc<SignedNewView>>,
+    /// Clients that must sign, in order.
+    must_sign: Vec<ClientId>,
     slots: Vec<SlotPromises>,
 }
 
@@ -130,6 +133,10 @@ impl Encode for Record {
                 out.push(promises.changing.into());
                 put_part(out, promises.leave.as_ref().map(|leave| leave.to_bytes()));
                 put_part(out, promises.enter.as_ref().map(|enter| enter.to_bytes()));
+                out.extend_from_slice(&(promises.must_sign.len() as u32).to_le_bytes());
+                for client in &promises.must_sign {
+                    out.extend_from_slice(&client.0.to_le_bytes());
+                }
                 out.extend_from_slice(&(promises.slots.len() as u32).to_le_bytes());
                 for slot in &promises.slots {
                     out.extend_from_slice(&slot.seq.0.to_le_bytes());
@@ -169,6 +176,10 @@ impl Decode for Record {
                 let changing = input.flag("record")?;
                 let leave = take_part(input)?.map(Arc::new);
                 let enter = take_part(input)?.map(Arc::new);
+                let mut must_sign = Vec::new();
+                for _ in 0..input.count(8, MAX_ENTRIES, "record")? {
+                    must_sign.push(ClientId(input.u64("record")?));
+                }
                 let mut slots = Vec::new();
                 for _ in 0..input.count(14, MAX_ENTRIES, "record")? {
                     let seq = SeqNum(input.u64("record")?);
@@ -180,7 +191,7 @@ impl Decode for Record {
                     }
                     slots.push(SlotPromises { seq, accepted, prepared, preprepared });
                 }
-                Self::State(Promises { view, changing, leave, enter, slots })
+                Self::State(Promises { view, changing, leave, enter, must_sign, slots })
             }
             other => {
                 return Err(DecodeError::Unknown { what: "record kind", found: other.into() });
@@ -204,6 +215,7 @@ impl<T: VoteTable> Pbft<T> {
             changing: self.changing,
             leave,
             enter: self.new_view.clone(),
+            must_sign: self.must_sign.iter().copied().collect(),
             slots: slots.collect(),
         }
     }
@@ -262,6 +274,7 @@ impl<T: VoteTable> Pbft<T> {
             Record::State(promises) => {
                 (self.view, self.changing) = (promises.view, promises.changing);
                 (self.leaving, self.new_view) = (promises.leave, promises.enter);
+                self.must_sign = promises.must_sign.into_iter().collect();
                 let bodies: BTreeMap<SeqNum, _> = std::mem::take(&mut self.slots)
                     .into_iter()
                     .map(|(seq, slot)| (seq, slot.bodies))
@@ -298,7 +311,7 @@ impl<T: VoteTable> Pbft<T> {
                 if view == self.view && !self.changing {
                     slot.proposal = Some((view, digest));
                     slot.proposed_at = self.now;
-                    slot.verdict = Some(true);
+                    slot.verdict = Verdict::Good;
                     self.next_seq = self.next_seq.max(seq.next());
                 }
                 self.votes.record(self.me, &Vote { phase: Phase::Prepare, view, seq, digest });

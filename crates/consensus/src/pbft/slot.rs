@@ -16,6 +16,20 @@ pub(super) struct Held {
     pub(super) logged: bool,
 }
 
+/// What the application says of a proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) enum Verdict {
+    /// It was not asked yet.
+    #[default]
+    Open,
+    /// It was asked.
+    Asked,
+    /// It has nothing against it, or need not be asked.
+    Good,
+    /// It vetoed.
+    Vetoed,
+}
+
 /// What is known of one sequence number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot {
@@ -36,7 +50,7 @@ pub(super) struct Slot {
     /// Clients in the proposal whose MACs fail for us: we vote only when others vouch for it.
     pub(super) doubts: Vec<ClientId>,
     /// The application's word on the proposal, when it is asked.
-    pub(super) verdict: Option<bool>,
+    pub(super) verdict: Verdict,
 }
 
 impl Slot {

@@ -2,7 +2,7 @@
 //! decide when (section 4.5.3 and OSDI'99 section 4.4).
 
 use super::message::MAX_BLAMED;
-use super::slot::MAX_PREPREPARED;
+use super::slot::{MAX_PREPREPARED, Verdict};
 use super::{
     Arc, Authenticator, BTreeSet, Claimed, ClientId, Digest, Effect, Evidence, Instant, Package,
     Pbft, PbftMessage, Phase, Promise, Record, ReplicaId, Selection, SeqNum, SignedNewView,
@@ -291,7 +291,8 @@ impl<T: VoteTable> Pbft<T> {
     /// Takes over what a selection proposes, without voting for it yet.
     pub(super) fn adopt(&mut self, selection: &Selection) {
         if stands(Defence::F16VouchForClients) {
-            self.must_sign.extend(selection.blamed.iter().copied());
+            let known = selection.blamed.iter().filter(|c| self.membership.client(**c).is_some());
+            self.must_sign.extend(known.copied());
         }
         self.next_seq = selection.last().max(self.low).next();
         for &(seq, digest) in selection.chosen.iter().filter(|(seq, _)| *seq > self.low) {
@@ -299,7 +300,7 @@ impl<T: VoteTable> Pbft<T> {
             slot.proposal = Some((self.view, digest));
             slot.proposed_at = self.now;
             slot.doubts.clear();
-            slot.verdict = Some(true);
+            slot.verdict = Verdict::Good;
         }
     }
 
