@@ -353,34 +353,6 @@ fn a_client_with_half_good_macs_costs_one_view_change() {
     assert!((0..4).all(|i| net.operations(i).contains(&"op 1 1".into())));
 }
 
-/// A3, P2: that a client must sign is remembered over checkpoints, view changes and restarts.
-#[test]
-fn who_must_sign_is_remembered() {
-    let mut net = Net::with(4, |_| {});
-    let trap = net.package(1, 1, 1, Some(&[0, 1]));
-    assert!(net.request(0, &trap) && net.request(1, &trap));
-    net.pass(LONG);
-    let left = view_change(&net, 1, 2);
-    let others = [view_change(&net, 0, 2), view_change(&net, 3, 2)];
-    let again = new_view(&net, 2, 2, [vec![left], others.to_vec()].concat());
-    assert!((0..4).all(|i| net.status(i).view == View(1)));
-    net.inject(2, 1, &again);
-    net.settle();
-    for k in 1..=20 {
-        let honest = net.package(0, k, 1, None);
-        to_all(&mut net, &honest);
-        net.pass(MOMENT);
-    }
-    net.pass(LONG);
-    assert!(net.status(1).view >= View(2) && net.status(1).stable > SeqNum(8));
-    let disk = net.stop(1);
-    net.start(1, disk);
-    let trap = net.package(1, 2, 1, Some(&[0, 1]));
-    net.request(1, &trap);
-    let reason = tercio_wire::reject::Reason::MustSign;
-    assert_eq!(net.peer(1).declined, [(ClientId(1), RequestSeq(2), reason)]);
-}
-
 /// A4: tags that are good for one backup alone move nobody, and do not take that backup out of its
 /// view; those good for all but the primary are taken by it when f+1 hand them on (f16).
 #[test]

@@ -343,3 +343,59 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Recovery;
+    use super::*;
+    use crate::{Instant, Settings};
+    use tercio_crypto::{Instance, Keyring, SecretKey};
+    use tercio_types::{Batch, SeqNum};
+    use tercio_types::{
+        ChainId, Epoch, FaultModel, Member, Membership, Principal, ReplicaId, Timestamp,
+    };
+
+    fn restarted(records: Vec<Record>) -> Pbft {
+        let key = |i: u8| SecretKey::from_seed([i; 32]);
+        let member = |i| Member { key: key(i).public(), address: String::new() };
+        let (chain, epoch, model) = (ChainId([1; 32]), Epoch(0), FaultModel::Byzantine);
+        let members = (0..4).map(member).collect();
+        let membership =
+            Membership::new(chain, epoch, Suite::default(), model, members, BTreeMap::new());
+        let membership = Arc::new(membership.unwrap());
+        let me = ReplicaId(2);
+        let ring = Keyring::new(Principal::Replica(me), key(2), membership.clone(), Instance(0));
+        let records = records.iter().map(Encode::to_bytes).collect();
+        let recovery = Recovery { records, ..Recovery::default() };
+        Pbft::new(me, membership, ring.signer(), Settings::default(), recovery, Instant(1)).unwrap()
+    }
+
+    /// P2: one record stands for all that came before it, bodies apart.
+    #[test]
+    fn a_state_record_carries_everything_that_binds() {
+        let batch = Batch { time: Timestamp(1), checkpoint: true, packages: vec![] };
+        let batch = EncodedBatch::new(batch, Suite::default());
+        let (view, seq, digest) = (View(0), SeqNum(7), batch.digest);
+        let body = Some(batch.bytes);
+        let accepted = Record::Accepted { view, seq, digest, body };
+        let promised = SlotPromises {
+            seq,
+            accepted: Some((view, digest)),
+            prepared: Some((view, digest)),
+            preprepared: vec![(digest, view)],
+        };
+        let promises = Promises {
+            view,
+            changing: false,
+            leave: None,
+            enter: None,
+            must_sign: vec![ClientId(3), ClientId(9)],
+            slots: vec![promised],
+        };
+        let stale = Record::Prepared { view, seq: SeqNum(8), digest };
+        let pbft = restarted(vec![accepted, stale, Record::State(promises.clone())]);
+        assert_eq!(pbft.standing_promises(), promises);
+        assert!(pbft.slots[&seq].has_body(digest));
+        assert!(!pbft.slots.contains_key(&SeqNum(8)), "what the state does not name is gone");
+    }
+}
