@@ -85,11 +85,6 @@ impl Customer {
         self.left == 0 && self.core.outstanding() == 0
     }
 
-    /// Wants one package more.
-    pub fn ask_more(&mut self) {
-        self.left += 1;
-    }
-
     /// When to call [`Self::wake`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

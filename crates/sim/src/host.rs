@@ -50,13 +50,14 @@ pub struct Host {
     tear: Option<Tear>,
     torn: u64,
     settings: Settings,
+    lag: u16,
     cast: Arc<Cast>,
 }
 
 impl Host {
     /// A machine with an empty disk, on which nothing runs yet.
     #[must_use]
-    pub fn new(cast: &Arc<Cast>, id: ReplicaId, settings: Settings, rng: Rng) -> Self {
+    pub fn new(cast: &Arc<Cast>, id: ReplicaId, settings: Settings, lag: u16, rng: Rng) -> Self {
         Self {
             id,
             node: None,
@@ -69,6 +70,7 @@ impl Host {
             tear: None,
             torn: 0,
             settings,
+            lag,
             cast: cast.clone(),
         }
     }
@@ -147,6 +149,7 @@ impl Host {
         let secret = self.cast.secret(Principal::Replica(self.id)).clone();
         let settings = NodeSettings {
             consensus: self.settings.clone(),
+            lag: self.lag,
             ledger: small_files(),
             durability: Durability::Sync,
             snapshot_every: 2,

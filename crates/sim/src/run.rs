@@ -3,7 +3,7 @@
 
 use crate::actors::cast_one;
 use crate::customer::Workload;
-use crate::world::{Act, World, WorldSettings};
+use crate::world::{Act, World, WorldSettings, small_settings};
 use crate::{Cast, Crash, Quality, Rng, Violation};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,15 +11,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_client::ClientAuth;
-use tercio_consensus::Instant;
+use tercio_consensus::{Instant, Settings};
 use tercio_types::{Digest, Principal, ReplicaId};
 
 /// How long the network may take for everything after it has healed, in virtual time. Timers have
 /// doubled meanwhile, and Byzantine primaries take their turns.
 pub const LIVENESS_BUDGET: Duration = Duration::from_secs(120);
-
-/// How long clients that have all their results wait before they ask for something again.
-const REQUEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,12 +118,23 @@ fn world_settings(rng: &mut Rng, text: bool) -> WorldSettings {
         (auth, work)
     });
     let clients = clients.collect();
-    WorldSettings {
-        seed: rng.bits(),
-        quality: bad_quality(rng),
-        clients,
-        text,
-        ..Default::default()
+    let (consensus, quality) = (any_settings(rng), bad_quality(rng));
+    let lag = if rng.chance(200) { rng.between(1, 4) as u16 } else { 0 };
+    WorldSettings { seed: rng.bits(), consensus, lag, quality, clients, text }
+}
+
+/// Windows, batches and options of every kind.
+fn any_settings(rng: &mut Rng) -> Settings {
+    let checkpoint_interval = *rng.pick(&[4, 8, 8, 16]);
+    Settings {
+        checkpoint_interval,
+        window: checkpoint_interval * rng.between(2, 4),
+        batch_ops: rng.between(1, 8) as usize,
+        pipeline: rng.between(1, 8),
+        execute_before_propose: rng.chance(150),
+        proposal_hooks: rng.chance(150),
+        attest: rng.chance(150),
+        ..small_settings()
     }
 }
 
@@ -214,25 +222,11 @@ fn play(world: &mut World, rng: &mut Rng) -> Result<(), Violation> {
     }
     world.run_for(chaos)?;
     heal(world)?;
-    settle(world)?;
+    world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)?;
     // What is still under way (a lying client's requests, say) must break nothing either.
     world.run_for(Duration::from_secs(1))?;
-    settle(world)?;
+    world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)?;
     world.finish()
-}
-
-/// Everything comes to its end. A network at rest has no timers: a replica that it has left behind
-/// is brought along by the next checkpoint or the next view change, and both take a request. So
-/// clients go on asking now and then, until all replicas stand at one height.
-fn settle(world: &mut World) -> Result<(), Violation> {
-    let until = world.now() + LIVENESS_BUDGET;
-    while world.now() + REQUEST_PAUSE < until {
-        if world.run_while(world.now() + REQUEST_PAUSE, |world| !world.is_settled())? {
-            return Ok(());
-        }
-        world.ask_more();
-    }
-    world.expect_within(REQUEST_PAUSE, "healing", World::is_settled)
 }
 
 /// The network is good from now on, and every machine runs.

@@ -33,6 +33,8 @@ pub struct WorldSettings {
     pub seed: u64,
     /// The replicas' settings.
     pub consensus: Settings,
+    /// By how many heights headers carry results and state late.
+    pub lag: u16,
     /// The links in the beginning.
     pub quality: Quality,
     /// The clients, from id 1 on.
@@ -48,6 +50,7 @@ impl Default for WorldSettings {
         Self {
             seed: 0,
             consensus: small_settings(),
+            lag: 0,
             quality: Quality::STEADY,
             clients: vec![(ClientAuth::Mac, Workload::NONE)],
             text: false,
@@ -199,7 +202,7 @@ impl World {
         let n = cast.membership().n();
         let hosts = cast
             .replicas()
-            .map(|id| Host::new(cast, id, settings.consensus.clone(), rng.fork()))
+            .map(|id| Host::new(cast, id, settings.consensus.clone(), settings.lag, rng.fork()))
             .collect();
         let customers = (1..)
             .zip(&settings.clients)
@@ -872,13 +875,6 @@ impl World {
             heights.insert(status.height);
         }
         heights.len() == 1
-    }
-
-    /// Lets every honest client that is done want one package more.
-    pub fn ask_more(&mut self) {
-        let liars = &self.liars;
-        let honest = self.customers.iter_mut().filter(|c| !liars.contains_key(&c.id()));
-        honest.filter(|customer| customer.is_done()).for_each(Customer::ask_more);
     }
 
     /// The end: what was acknowledged is everywhere.

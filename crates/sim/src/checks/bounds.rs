@@ -25,12 +25,13 @@ pub struct Bounds {
 impl Bounds {
     /// The bounds for `n` replicas: numbers run two windows above the stable checkpoint, one to
     /// work in and one to park in; a number of the second may have a proposal that is parked and
-    /// something else besides. Each replica has a vote of each phase at each number.
+    /// something else besides; and one that lags keeps the window of a new view that begins above
+    /// its own. Each replica has a vote of each phase at each number of the first two.
     #[must_use]
     pub fn new(settings: &Settings, n: usize) -> Self {
-        let numbers = 2 * settings.window as usize;
-        let (slots, votes) = (numbers + settings.window as usize, 2 * n * numbers);
-        Self { most: Held { slots, votes, pending: settings.pool.total_ops } }
+        let window = settings.window as usize;
+        let (slots, votes, pending) = (4 * window, 4 * n * window, settings.pool.total_ops);
+        Self { most: Held { slots, votes, pending } }
     }
 
     /// What a correct replica keeps now.
@@ -53,10 +54,10 @@ mod tests {
     fn each_bound_is_held() {
         let settings = Settings { window: 16, checkpoint_interval: 8, ..Settings::default() };
         let bounds = Bounds::new(&settings, 4);
-        let most = Held { slots: 48, votes: 256, pending: settings.pool.total_ops };
+        let most = Held { slots: 64, votes: 256, pending: settings.pool.total_ops };
         bounds.held(ReplicaId(0), most).unwrap();
         for held in [
-            Held { slots: 49, ..most },
+            Held { slots: 65, ..most },
             Held { votes: 257, ..most },
             Held { pending: most.pending + 1, ..most },
         ] {
