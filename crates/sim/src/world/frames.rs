@@ -1,0 +1,147 @@
+//! Frames: from a participant through liars, gates and the network to another.
+
+use super::{Fate, Happening, Passing, World};
+use crate::checks::kinds;
+use crate::trace::{Short, peek_key};
+use crate::{Crash, Violation};
+use bytes::Bytes;
+use tercio_client::OpResult;
+use tercio_types::{Principal, ReplicaId, ReplicaSet, RequestSeq, SeqNum, View};
+use tercio_wire::Key;
+
+impl World {
+    pub(super) fn arrive(
+        &mut self,
+        from: Principal,
+        to: Principal,
+        bytes: &Bytes,
+    ) -> Result<(), Violation> {
+        self.trace.frame(self.now, from, to, bytes);
+        match (to, from) {
+            (Principal::Replica(id), _) => {
+                let i = id.index();
+                let extra = self.hosts[i].receive(from, bytes, self.now);
+                extra
+                    .into_iter()
+                    .for_each(|(to, bytes)| self.send(Principal::Replica(id), to, bytes));
+                self.work(i)
+            }
+            (Principal::Client(id), Principal::Replica(replica)) => {
+                let i = id.0 as usize - 1;
+                // A client that a script plays has no core; it hears nothing.
+                let Some(customer) = self.customers.get_mut(i) else { return Ok(()) };
+                customer.handle_frame(replica, bytes, self.now);
+                self.serve(i)
+            }
+            (Principal::Client(_), Principal::Client(_)) => Ok(()),
+        }
+    }
+
+    pub(super) fn send(&mut self, from: Principal, to: Principal, mut bytes: Bytes) {
+        self.tally.frames += 1;
+        if let (Principal::Client(client), Principal::Replica(to)) = (from, to)
+            && let Some(liar) = self.liars.get_mut(&client)
+        {
+            let package;
+            (bytes, package) = liar.twist(to, bytes);
+            if let Some(package) = package {
+                self.asked_for(&package);
+            }
+        }
+        let key = peek_key(&bytes);
+        if let (Some(key), Principal::Replica(by), Principal::Replica(receiver)) = (key, from, to) {
+            self.note_proposal(by, receiver, &key);
+        }
+        let fate = match (&mut self.gate, key) {
+            (Some(gate), Some(key)) => {
+                gate(&Passing { from, to, key, bytes: &bytes, now: self.now })
+            }
+            _ => Fate::Pass,
+        };
+        match fate {
+            Fate::Lose => {}
+            Fate::After(time) => {
+                self.schedule(self.now + time, Happening::Arrival { from, to, bytes });
+            }
+            Fate::Pass => {
+                for at in self.network.arrivals(from, to, self.now, &mut self.rng) {
+                    let bytes = self.network.damaged(bytes.clone(), &mut self.rng);
+                    self.schedule(at, Happening::Arrival { from, to, bytes });
+                }
+            }
+        }
+    }
+
+    pub(super) fn note_proposal(&mut self, by: ReplicaId, to: ReplicaId, key: &Key) {
+        if key.kind != kinds::PRE_PREPARE {
+            return;
+        }
+        let at = (by, View(key.view), SeqNum(key.seq));
+        let proposed = self.proposed.entry(at).or_default();
+        let (digest, receivers) = proposed.first.get_or_insert((key.digest, ReplicaSet::EMPTY));
+        if *digest == key.digest {
+            receivers.insert(to);
+        } else if !proposed.counted && receivers.iter().any(|r| r != to) {
+            proposed.counted = true;
+            self.tally.equivocations += 1;
+        }
+    }
+
+    /// Lets a client send and hear what it has.
+    pub(super) fn serve(&mut self, i: usize) -> Result<(), Violation> {
+        let client = self.customers[i].id();
+        while let Some((to, bytes)) = self.customers[i].poll_send() {
+            self.send(Principal::Client(client), Principal::Replica(to), bytes);
+        }
+        while let Some(completion) = self.customers[i].poll_completion() {
+            let first = completion.first;
+            let results = completion.outcome.map_err(|failure| {
+                Violation::new("liveness", format!("client {client}, request {first}: {failure}"))
+            })?;
+            for (seq, result) in (first.0..).zip(results) {
+                let seq = RequestSeq(seq);
+                let OpResult::Executed(result) = result else {
+                    let seen = format!("client {client} got {result:?} for request {seq}");
+                    return Err(Violation::new("exactly once", seen));
+                };
+                let place = result.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+                let place = place.ok_or_else(|| {
+                    Violation::new("durability", "a result that no witness gives")
+                })?;
+                self.checks.durability.acknowledged(client, seq, place)?;
+            }
+            let who = Short(Principal::Client(client));
+            self.trace.note(self.now, format_args!("{who} has the results from {first} on"));
+        }
+        Ok(())
+    }
+
+    /// Lets a replica work, and looks at all that comes of it.
+    pub(super) fn work(&mut self, i: usize) -> Result<(), Violation> {
+        let (wanted, outcome) = self.hosts[i].work(self.now);
+        let id = self.hosts[i].id();
+        let from = Principal::Replica(id);
+        self.observe_deeds(i)?;
+        if self.hosts[i].is_correct() {
+            self.observe_sent(id, &wanted)?;
+        }
+        for (to, bytes) in self.hosts[i].act(wanted) {
+            self.send(from, to, bytes);
+        }
+        match outcome {
+            Ok(()) => self.observe_standing(i),
+            Err(_) if self.hosts[i].disk().blown() => {
+                self.power_failed(i);
+                Ok(())
+            }
+            Err(error) if self.hosts[i].is_correct() => {
+                Err(Violation::new("halt", format!("{id:?} stopped: {error}")))
+            }
+            Err(error) => {
+                self.trace.note(self.now, format_args!("{id:?} stopped: {error}"));
+                self.hosts[i].stop(Crash::Kill);
+                Ok(())
+            }
+        }
+    }
+}

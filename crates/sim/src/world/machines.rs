@@ -1,0 +1,139 @@
+//! Machines go down and come up again, and what else a plan lets happen.
+
+use super::{Act, Happening, World};
+use crate::{Crash, Disk, Host, Violation};
+use std::time::Duration;
+use tercio_types::{Principal, ReplicaId};
+
+impl World {
+    /// Starts a replica.
+    ///
+    /// # Errors
+    /// When it does not start, though the power did not fail.
+    pub fn start(&mut self, id: ReplicaId) -> Result<(), Violation> {
+        let i = id.index();
+        self.checks.durability.restarted(id);
+        let started = self.hosts[i].start(self.now);
+        self.observe_deeds(i)?;
+        match started {
+            Ok(()) => {
+                for customer in &mut self.customers {
+                    customer.connected(id);
+                }
+                (0..self.customers.len()).try_for_each(|c| self.serve(c))?;
+                self.work(i)
+            }
+            Err(_) if self.hosts[i].disk().blown() => {
+                self.power_failed(i);
+                Ok(())
+            }
+            Err(error) => {
+                let text = format!("{id:?} does not start: {error}");
+                Err(Violation::new("halt", text))
+            }
+        }
+    }
+
+    /// Takes a replica's machine down.
+    pub fn crash(&mut self, id: ReplicaId, how: Crash) {
+        let i = id.index();
+        if let Crash::PowerAfter(changes) = how {
+            self.hosts[i].disk().blow_after(changes);
+            return;
+        }
+        self.trace.note(self.now, format_args!("{id:?} goes down: {how:?}"));
+        self.hosts[i].stop(how);
+        if how == Crash::Kill {
+            // A dead process resets its connections; a machine without power just falls silent.
+            for c in 0..self.customers.len() {
+                self.customers[c].disconnected(id, self.now);
+                self.serve(c).expect("losing a link completes nothing");
+            }
+        }
+    }
+
+    pub(super) fn power_failed(&mut self, i: usize) {
+        let id = self.hosts[i].id();
+        self.trace.note(self.now, format_args!("{id:?} goes down: the power failed at the disk"));
+        self.hosts[i].stop(Crash::Power);
+        if let Some(pause) = self.repair.get(&id) {
+            self.plan(self.now + *pause, Act::Restart(id));
+        }
+    }
+
+    /// Starts a replica again by itself, so long after its fuse has blown.
+    pub fn repair_after(&mut self, id: ReplicaId, pause: Duration) {
+        self.repair.insert(id, pause);
+    }
+
+    /// Replaces a machine's disk; the machine is down.
+    pub fn replace_disk(&mut self, id: ReplicaId, disk: Disk) {
+        self.hosts[id.index()].replace_disk(disk);
+    }
+
+    /// Starts a replica that is down.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn restart(&mut self, id: ReplicaId) -> Result<(), Violation> {
+        if self.hosts[id.index()].is_up() {
+            return Ok(());
+        }
+        self.trace.note(self.now, format_args!("{id:?} starts again"));
+        self.tally.restarts += 1;
+        for c in 0..self.customers.len() {
+            self.customers[c].disconnected(id, self.now);
+            self.serve(c)?;
+        }
+        self.start(id)
+    }
+
+    /// The primary of the greatest view that a running correct replica is in.
+    #[must_use]
+    pub fn primary(&self) -> ReplicaId {
+        let views = self.hosts.iter().filter(|h| h.is_correct()).filter_map(Host::status);
+        let view = views.map(|s| s.protocol.view).max().unwrap_or_default();
+        self.cast.membership().primary(view)
+    }
+
+    /// Whatever was planned to go wrong and has not yet, will not.
+    pub fn stop_trouble(&mut self) {
+        self.queue.retain(|_, what| !matches!(what, Happening::Act(_)));
+        for host in &self.hosts {
+            host.disk().mend();
+        }
+    }
+
+    pub(super) fn perform(&mut self, act: Act) -> Result<(), Violation> {
+        self.trace.note(self.now, format_args!("{act:?}"));
+        match act {
+            Act::Crash(id, how) => self.crash(id, how),
+            Act::CrashPrimary(how, pause) => {
+                let id = self.primary();
+                self.repair_after(id, pause);
+                self.crash(id, how);
+                if !matches!(how, Crash::PowerAfter(_)) {
+                    self.plan(self.now + pause, Act::Restart(id));
+                }
+            }
+            Act::Restart(id) => self.restart(id)?,
+            Act::Blackout(within) => {
+                let ids: Vec<_> = self.cast.replicas().collect();
+                for id in ids {
+                    self.crash(id, Crash::Power);
+                    let pause = self.rng.duration(Duration::ZERO, within);
+                    self.plan(self.now + pause, Act::Restart(id));
+                }
+            }
+            Act::Partition(parts) => self.network.partition(parts),
+            Act::IsolatePrimary => {
+                let others: Vec<_> = self.cast.replicas().map(Principal::Replica).collect();
+                self.network.isolate(self.primary(), others);
+            }
+            Act::Cut(from, to) => self.network.cut(from, to),
+            Act::Mend => self.network.mend(),
+            Act::Quality(quality) => self.network.set_quality(quality),
+        }
+        Ok(())
+    }
+}

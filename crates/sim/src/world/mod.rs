@@ -1,0 +1,502 @@
+//! The simulated network: hosts, clients, links, one clock and one queue of events.
+//!
+//! Nothing here runs in parallel and nothing asks the real clock: a world is a function of its
+//! seed and of what the script does to it. Every checker looks at every event.
+
+mod frames;
+mod machines;
+mod watch;
+
+use crate::checks::{
+    Agreement, Bounds, Durability, ExactlyOnce, Promises, Views, Violation, demand,
+};
+use crate::customer::{Asked, Customer, Workload};
+use crate::liar::Liar;
+use crate::network::{Network, Quality};
+use crate::trace::Clock;
+use crate::{Cast, Crash, Host, Rng, Trace};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tercio_client::ClientAuth;
+use tercio_consensus::{Instant, Settings};
+use tercio_replica::NodeStatus;
+use tercio_types::{ClientId, Digest, Principal, ReplicaId, ReplicaSet, RequestSeq, SeqNum, View};
+use tercio_wire::Key;
+
+/// How a simulated network is set up.
+#[derive(Clone, Debug)]
+pub struct WorldSettings {
+    /// Chooses everything that is left to chance.
+    pub seed: u64,
+    /// The replicas' settings.
+    pub consensus: Settings,
+    /// By how many heights headers carry results and state late.
+    pub lag: u16,
+    /// The links in the beginning.
+    pub quality: Quality,
+    /// The clients, from id 1 on.
+    pub clients: Vec<(ClientAuth, Workload)>,
+    /// Whether to keep a text of all events.
+    pub text: bool,
+}
+
+impl Default for WorldSettings {
+    /// Small windows and short timers, so that little virtual time shows much; steady links and
+    /// one client that a script drives.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            consensus: small_settings(),
+            lag: 0,
+            quality: Quality::STEADY,
+            clients: vec![(ClientAuth::Mac, Workload::NONE)],
+            text: false,
+        }
+    }
+}
+
+/// Settings of consensus for simulation: small windows, short timers.
+#[must_use]
+pub fn small_settings() -> Settings {
+    Settings {
+        checkpoint_interval: 8,
+        window: 16,
+        batch_ops: 4,
+        pipeline: 4,
+        view_timeout: Duration::from_millis(300),
+        view_timeout_max: Duration::from_secs(3),
+        status_interval: Duration::from_millis(40),
+        idle_interval: Duration::from_millis(200),
+        checkpoint_idle: Duration::from_millis(300),
+        ..Settings::default()
+    }
+}
+
+/// Something that a script or a plan lets happen at a time.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// A machine goes down.
+    Crash(ReplicaId, Crash),
+    /// The machine of the current primary goes down, and starts again after this time.
+    CrashPrimary(Crash, Duration),
+    /// A machine starts again, if it is down.
+    Restart(ReplicaId),
+    /// The power fails everywhere at once; the machines start again one by one within this time.
+    Blackout(Duration),
+    /// Replicas in different parts no longer hear each other.
+    Partition(BTreeMap<ReplicaId, u64>),
+    /// Nobody hears the current primary any more, and it hears nobody.
+    IsolatePrimary,
+    /// One direction of a link is cut.
+    Cut(Principal, Principal),
+    /// All cuts and partitions end.
+    Mend,
+    /// Links are of this quality from now on.
+    Quality(Quality),
+}
+
+/// A frame that is about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Passing<'a> {
+    /// From whom.
+    pub from: Principal,
+    /// To whom.
+    pub to: Principal,
+    /// Its key.
+    pub key: Key,
+    /// All of it.
+    pub bytes: &'a Bytes,
+    /// When.
+    pub now: Instant,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The network decides.
+    Pass,
+    /// It is lost.
+    Lose,
+    /// It arrives after this time.
+    After(Duration),
+}
+
+/// Decides about frames before the network does.
+pub type Gate = Box<dyn FnMut(&Passing<'_>) -> Fate>;
+
+enum Happening {
+    Arrival { from: Principal, to: Principal, bytes: Bytes },
+    Act(Act),
+}
+
+#[derive(Clone, Copy)]
+enum Due {
+    Queue,
+    Host(usize),
+    Customer(usize),
+}
+
+/// What happened in a world so far, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Frames sent.
+    pub frames: u64,
+    /// Times that a replica started again.
+    pub restarts: u64,
+    /// Numbers of a view for which a primary sent two proposals to different backups.
+    pub equivocations: u64,
+}
+
+/// What a primary proposed at one number of one view, and to whom.
+#[derive(Default)]
+struct Proposed {
+    first: Option<(Digest, ReplicaSet)>,
+    counted: bool,
+}
+
+struct Checks {
+    agreement: Agreement,
+    promises: Promises,
+    views: Views,
+    exactly_once: ExactlyOnce,
+    durability: Durability,
+    bounds: Bounds,
+}
+
+/// A simulated network.
+pub struct World {
+    cast: Arc<Cast>,
+    now: Instant,
+    tie: u64,
+    queue: BTreeMap<(Instant, u64), Happening>,
+    hosts: Vec<Host>,
+    customers: Vec<Customer>,
+    /// The links.
+    pub network: Network,
+    gate: Option<Gate>,
+    rng: Rng,
+    trace: Trace,
+    tally: Tally,
+    checks: Checks,
+    proposed: BTreeMap<(ReplicaId, View, SeqNum), Proposed>,
+    faulty: ReplicaSet,
+    liars: BTreeMap<ClientId, Liar>,
+    /// Machines that went down by a blown fuse and start again by themselves after this time.
+    repair: BTreeMap<ReplicaId, Duration>,
+    steps: u64,
+}
+
+/// More steps than any run takes: something goes round in circles.
+const MOST_STEPS: u64 = 5_000_000;
+
+impl World {
+    /// A network whose replicas all start now.
+    ///
+    /// # Errors
+    /// When a replica does not start.
+    pub fn new(cast: &Arc<Cast>, settings: WorldSettings) -> Result<Self, Violation> {
+        let mut rng = Rng::new(settings.seed);
+        let n = cast.membership().n();
+        let hosts = cast
+            .replicas()
+            .map(|id| Host::new(cast, id, settings.consensus.clone(), settings.lag, rng.fork()))
+            .collect();
+        let customers = (1..)
+            .zip(&settings.clients)
+            .map(|(id, &(auth, work))| Customer::new(cast, ClientId(id), auth, work, rng.fork()))
+            .collect();
+        let checks = Checks {
+            agreement: Agreement::default(),
+            promises: Promises::default(),
+            views: Views::default(),
+            exactly_once: ExactlyOnce::default(),
+            durability: Durability::default(),
+            bounds: Bounds::new(&settings.consensus, n),
+        };
+        let mut world = Self {
+            cast: cast.clone(),
+            now: Instant(0),
+            tie: 0,
+            queue: BTreeMap::new(),
+            hosts,
+            customers,
+            network: Network::new(settings.quality),
+            gate: None,
+            rng,
+            trace: Trace::new(settings.text),
+            tally: Tally::default(),
+            checks,
+            proposed: BTreeMap::new(),
+            faulty: ReplicaSet::EMPTY,
+            liars: BTreeMap::new(),
+            repair: BTreeMap::new(),
+            steps: 0,
+        };
+        for id in cast.replicas() {
+            world.start(id)?;
+        }
+        Ok(world)
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Who takes part.
+    #[must_use]
+    pub fn cast(&self) -> &Arc<Cast> {
+        &self.cast
+    }
+
+    /// A machine.
+    #[must_use]
+    pub fn host(&self, id: ReplicaId) -> &Host {
+        &self.hosts[id.index()]
+    }
+
+    /// A machine, to be changed.
+    pub fn host_mut(&mut self, id: ReplicaId) -> &mut Host {
+        &mut self.hosts[id.index()]
+    }
+
+    /// A running replica's word on where it stands.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn status(&self, id: ReplicaId) -> Result<NodeStatus, Violation> {
+        let status = self.hosts[id.index()].status();
+        status.ok_or_else(|| Violation::new("halt", format!("{id:?} does not run")))
+    }
+
+    /// A client.
+    #[must_use]
+    pub fn customer(&self, id: u64) -> &Customer {
+        &self.customers[id as usize - 1]
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What happened so far, in numbers.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// How many views above the first were entered.
+    #[must_use]
+    pub fn view_changes(&self) -> usize {
+        self.checks.views.count()
+    }
+
+    /// How many operations were acknowledged to clients.
+    #[must_use]
+    pub fn acknowledged(&self) -> usize {
+        self.checks.durability.count()
+    }
+
+    /// Whether a replica has executed a client's number.
+    #[must_use]
+    pub fn has_executed(&self, id: ReplicaId, client: u64, seq: u64) -> bool {
+        self.checks.durability.holds(id, ClientId(client), RequestSeq(seq))
+    }
+
+    /// The replicas that are not Byzantine.
+    pub fn correct(&self) -> impl Iterator<Item = ReplicaId> {
+        self.hosts.iter().filter(|host| host.is_correct()).map(Host::id)
+    }
+
+    /// Makes a replica Byzantine.
+    pub fn corrupt(&mut self, id: ReplicaId, actor: Box<dyn crate::actors::Actor>) {
+        self.trace.note(self.now, format_args!("{id:?} is a {}", actor.name()));
+        self.faulty.insert(id);
+        assert!(self.faulty.len() <= self.cast.membership().f(), "at most f are Byzantine");
+        self.hosts[id.index()].corrupt(actor);
+    }
+
+    /// Lets a client lie from now on: with MACs that are good for some replicas only, and with two
+    /// requests under one number.
+    pub fn corrupt_client(&mut self, id: u64) {
+        self.trace.note(self.now, format_args!("C{id} is a liar"));
+        let liar = Liar::new(&self.cast, ClientId(id), self.rng.fork());
+        self.liars.insert(ClientId(id), liar);
+    }
+
+    /// Counts a replica as Byzantine and stops it: the script speaks for it.
+    pub fn puppet(&mut self, id: ReplicaId) -> crate::Forger {
+        self.corrupt(id, Box::new(crate::actors::Silent::towards([])));
+        self.hosts[id.index()].stop(Crash::Kill);
+        crate::Forger::new(&self.cast, id)
+    }
+
+    /// Lets `gate` decide about every frame from now on.
+    pub fn set_gate(&mut self, gate: impl FnMut(&Passing<'_>) -> Fate + 'static) {
+        self.gate = Some(Box::new(gate));
+    }
+
+    /// Leaves all frames to the network again.
+    pub fn lift_gate(&mut self) {
+        self.gate = None;
+    }
+
+    fn schedule(&mut self, at: Instant, what: Happening) {
+        self.tie += 1;
+        self.queue.insert((at.max(self.now), self.tie), what);
+    }
+
+    /// Lets something happen at a time.
+    pub fn plan(&mut self, at: Instant, act: Act) {
+        self.schedule(at, Happening::Act(act));
+    }
+
+    /// Sends a frame in somebody's name, past every gate.
+    pub fn inject(&mut self, from: Principal, to: Principal, bytes: Bytes) {
+        let at = self.now + Duration::from_millis(1);
+        self.schedule(at, Happening::Arrival { from, to, bytes });
+    }
+
+    /// Lets a client submit a package.
+    pub fn submit(&mut self, client: u64, ops: &[&'static str]) {
+        let i = client as usize - 1;
+        let ops = ops.iter().map(|op| Bytes::from_static(op.as_bytes())).collect();
+        let asked = self.customers[i].submit(ops, self.now);
+        self.asked(ClientId(client), asked);
+        self.serve(i).expect("submitting completes nothing");
+    }
+
+    /// A client of the script's own asks for something.
+    pub fn asked_for(&mut self, package: &tercio_types::Package) {
+        for (seq, op) in package.numbered() {
+            self.checks.exactly_once.asked(package.client, seq, op.clone());
+        }
+    }
+
+    fn asked(&mut self, client: ClientId, asked: Vec<Asked>) {
+        for Asked { seq, op } in asked {
+            self.checks.exactly_once.asked(client, seq, op);
+        }
+    }
+
+    /// What is next, and when.
+    fn next(&self) -> Option<(Instant, Due)> {
+        let queued = self.queue.first_key_value().map(|((at, _), _)| (*at, Due::Queue));
+        let hosts = self.hosts.iter().enumerate();
+        let hosts = hosts.filter_map(|(i, host)| Some((host.due()?, Due::Host(i))));
+        let customers = self.customers.iter().enumerate();
+        let customers = customers.filter_map(|(i, c)| Some((c.deadline()?, Due::Customer(i))));
+        // The first of equals wins: the order of replicas and clients is part of determinism.
+        queued.into_iter().chain(hosts).chain(customers).min_by_key(|(at, _)| *at)
+    }
+
+    fn step(&mut self, due: Due) -> Result<(), Violation> {
+        self.steps += 1;
+        demand(self.steps < MOST_STEPS, "liveness", || {
+            format!("{MOST_STEPS} steps and no end in sight")
+        })?;
+        match due {
+            Due::Queue => {
+                let (_, what) = self.queue.pop_first().expect("something is due");
+                match what {
+                    Happening::Arrival { from, to, bytes } => self.arrive(from, to, &bytes),
+                    Happening::Act(act) => self.perform(act),
+                }
+            }
+            Due::Host(i) => {
+                self.hosts[i].wake(self.now);
+                self.work(i)
+            }
+            Due::Customer(i) => {
+                let asked = self.customers[i].wake(self.now);
+                self.asked(self.customers[i].id(), asked);
+                self.serve(i)
+            }
+        }
+    }
+
+    /// Lets everything happen that happens until then.
+    ///
+    /// # Errors
+    /// When a property is broken.
+    pub fn run_until(&mut self, until: Instant) -> Result<(), Violation> {
+        self.run_while(until, |_| true).map(|_| ())
+    }
+
+    /// Lets everything happen that happens in this time.
+    ///
+    /// # Errors
+    /// When a property is broken.
+    pub fn run_for(&mut self, time: Duration) -> Result<(), Violation> {
+        self.run_until(self.now + time)
+    }
+
+    /// Goes on while `going` holds, until then at most; whether it has stopped holding.
+    ///
+    /// # Errors
+    /// When a property is broken.
+    pub fn run_while(
+        &mut self,
+        until: Instant,
+        mut going: impl FnMut(&Self) -> bool,
+    ) -> Result<bool, Violation> {
+        loop {
+            if !going(self) {
+                return Ok(true);
+            }
+            match self.next() {
+                Some((at, due)) if at <= until => {
+                    self.now = self.now.max(at);
+                    self.step(due).map_err(|v| self.dated(v))?;
+                }
+                _ => {
+                    self.now = self.now.max(until);
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Waits at most `time` for something, and demands it.
+    ///
+    /// # Errors
+    /// When a property is broken, or it does not come.
+    pub fn expect_within(
+        &mut self,
+        time: Duration,
+        what: &str,
+        mut come: impl FnMut(&Self) -> bool,
+    ) -> Result<(), Violation> {
+        let come = self.run_while(self.now + time, |world| !come(world))?;
+        demand(come, "liveness", || {
+            let all = self.hosts.iter().map(|host| self.describe(host)).collect::<Vec<_>>();
+            format!("{what} did not happen within {time:?}; {}", all.join("; "))
+        })
+    }
+
+    fn describe(&self, host: &Host) -> String {
+        let id = host.id();
+        let role = host.role().map_or(String::new(), |role| format!(" ({role})"));
+        match host.status() {
+            None => format!("{id:?}{role} down"),
+            Some(s) => {
+                let p = &s.protocol;
+                let changing = if p.changing { " changing" } else { "" };
+                format!(
+                    "{id:?}{role} view {}{changing} delivered {} stable {} height {} pending {}",
+                    p.view, p.delivered, p.stable, s.height, p.pending
+                )
+            }
+        }
+    }
+
+    fn dated(&self, violation: Violation) -> Violation {
+        let seen = format!("{} (at {})", violation.seen, Clock(self.now).to_string().trim());
+        Violation { seen, ..violation }
+    }
+}

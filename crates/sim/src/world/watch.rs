@@ -1,0 +1,130 @@
+//! Every checker looks at every event.
+
+use super::World;
+use crate::Customer;
+use crate::checks::{Violation, kinds};
+use crate::trace::peek_key;
+use crate::witness::Deed;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use tercio_consensus::pbft::ViewChange;
+use tercio_types::{Checkpoint, Height, Principal, ReplicaId, SeqNum, View};
+use tercio_wire::{Decode, Frame, Kind};
+
+impl World {
+    pub(super) fn observe_deeds(&mut self, i: usize) -> Result<(), Violation> {
+        let (id, correct) = (self.hosts[i].id(), self.hosts[i].is_correct());
+        for deed in self.hosts[i].deeds() {
+            if !correct {
+                continue;
+            }
+            match deed {
+                Deed::Restored(places) => self.checks.durability.restored(id, places),
+                Deed::Executed { height, chain, done } => {
+                    self.checks.agreement.executed(id, height, chain)?;
+                    for done in &done {
+                        self.checks.exactly_once.executed(id, done)?;
+                        self.checks.durability.executed(id, done);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn observe_sent(
+        &mut self,
+        by: ReplicaId,
+        sent: &[(Principal, Bytes)],
+    ) -> Result<(), Violation> {
+        let mut last: Option<&Bytes> = None;
+        for (_, bytes) in sent {
+            // A broadcast is the same bytes again and again.
+            if last.is_some_and(|last| last.as_ptr() == bytes.as_ptr()) {
+                continue;
+            }
+            last = Some(bytes);
+            let Some(key) = peek_key(bytes) else {
+                return Err(Violation::new("promises", format!("{by:?} sent what is no frame")));
+            };
+            self.checks.promises.sent(by, &key)?;
+            let suite = self.cast.suite();
+            let body = || Frame::decode(bytes, suite).map(|frame| frame.body);
+            match key.kind {
+                kinds::COMMIT => {
+                    let (view, seq) = (View(key.view), SeqNum(key.seq));
+                    self.checks.agreement.committed(by, view, seq, key.digest)?;
+                }
+                kinds::VIEW_CHANGE => {
+                    let content = ViewChange::from_bytes(&body().unwrap_or_default(), suite);
+                    let content = content.map_err(|error| {
+                        Violation::new("promises", format!("{by:?} sent no VIEW-CHANGE: {error}"))
+                    })?;
+                    self.checks.views.asked(by, content.view);
+                    self.checks.promises.left(by, content);
+                }
+                kinds::NEW_VIEW => {
+                    let body = body().unwrap_or_default();
+                    if let (Some(sender), Some(view)) = (body.first_chunk(), body.get(2..10))
+                        && u16::from_le_bytes(*sender) == by.0
+                    {
+                        let view = u64::from_le_bytes(*view.first_chunk().expect("eight bytes"));
+                        self.checks.promises.began(by, View(view), key.digest)?;
+                    }
+                }
+                Kind::CHECKPOINT => {
+                    let checkpoint = Checkpoint::from_bytes(&body().unwrap_or_default(), suite);
+                    let checkpoint = checkpoint.map_err(|error| {
+                        Violation::new("agreement", format!("{by:?} signed what is none: {error}"))
+                    })?;
+                    self.checks.agreement.checkpoint(by, checkpoint)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn observe_standing(&mut self, i: usize) -> Result<(), Violation> {
+        let host = &self.hosts[i];
+        let Some(status) = host.status().filter(|_| host.is_correct()) else { return Ok(()) };
+        let id = host.id();
+        if !status.protocol.changing {
+            let (view, membership) = (status.protocol.view, self.cast.membership());
+            self.checks.views.entered(id, view, membership, self.faulty)?;
+        }
+        if status.height > Height(0) {
+            self.checks.agreement.head(id, status.height, status.block)?;
+        }
+        self.checks.bounds.held(id, host.held().expect("it runs"))
+    }
+
+    /// The clients that do not lie.
+    pub(super) fn honest(&self) -> impl Iterator<Item = &Customer> {
+        self.customers.iter().filter(|customer| !self.liars.contains_key(&customer.id()))
+    }
+
+    /// Whether all honest clients have all their results, and all correct replicas stand at one
+    /// height.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        if !self.honest().all(Customer::is_done) {
+            return false;
+        }
+        let mut heights = BTreeSet::new();
+        for host in self.hosts.iter().filter(|host| host.is_correct()) {
+            let Some(status) = host.status() else { return false };
+            heights.insert(status.height);
+        }
+        heights.len() == 1
+    }
+
+    /// The end: what was acknowledged is everywhere.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn finish(&self) -> Result<(), Violation> {
+        let correct: Vec<_> = self.correct().collect();
+        self.checks.durability.finish(correct)
+    }
+}
