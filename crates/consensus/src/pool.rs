@@ -53,6 +53,8 @@ struct Pending {
     /// Tells the entry from an earlier one under the same key.
     id: u64,
     proposed: bool,
+    /// Whether it stands in the list of what is to be handed on.
+    to_forward: bool,
     /// Who else has shown that its tag is good.
     vouchers: ReplicaSet,
     /// Since when it is held against the primary.
@@ -69,7 +71,7 @@ pub struct RequestPool {
     queue: VecDeque<(u64, Key)>,
     /// What is held against the primary, by since when.
     held: BTreeMap<(Instant, u64), Key>,
-    /// What was not handed on in this view, in order of arrival. May hold keys that are gone.
+    /// What is to be handed on, in order of arrival. May hold keys that are gone.
     unforwarded: VecDeque<(Instant, u64, Key)>,
     /// What nobody has vouched for enough, in order of arrival. May hold keys that are gone.
     unvouched: VecDeque<(Instant, u64, Key)>,
@@ -145,7 +147,8 @@ impl RequestPool {
         self.unforwarded.push_back((now, id, key));
         let signed = matches!(package.auth, Authenticator::Signature(_));
         let vouchers = ReplicaSet::EMPTY;
-        let pending = Pending { package, id, proposed: false, vouchers, held_since: None };
+        let pending =
+            Pending { package, id, proposed: false, to_forward: true, vouchers, held_since: None };
         self.pending.insert(key, pending);
         if signed || self.vouchers_needed == 0 {
             self.hold(key, now);
@@ -153,6 +156,15 @@ impl RequestPool {
             self.unvouched.push_back((now, id, key));
         }
         Admission::New
+    }
+
+    /// Its client has sent a waiting package again: it is to be handed on once more.
+    pub fn sent_again(&mut self, package: &Package, now: Instant) {
+        let key = (package.client, package.first);
+        if let Some(pending) = self.pending.get_mut(&key).filter(|p| !p.to_forward) {
+            pending.to_forward = true;
+            self.unforwarded.push_back((now, pending.id, key));
+        }
     }
 
     /// From now on the request is held against the primary.
@@ -345,6 +357,7 @@ impl RequestPool {
         self.unvouched.clear();
         for (id, key) in self.by_arrival() {
             let pending = self.pending.get_mut(&key).expect("just listed");
+            pending.to_forward = true;
             self.unforwarded.push_back((now, id, key));
             match &mut pending.held_since {
                 Some(since) => {
@@ -384,17 +397,21 @@ impl RequestPool {
         }
     }
 
-    /// When the first request arrived that was not handed on yet.
+    /// When the first request arrived that is to be handed on.
     #[must_use]
     pub fn oldest_unforwarded(&self) -> Option<Instant> {
         self.unforwarded.front().map(|(at, ..)| *at)
     }
 
-    /// Requests that arrived until `before` and were not handed on; each is given once a view.
+    /// Requests that are to be handed on and arrived until `before`. Each is given once a view, and
+    /// again when its client sends it again.
     pub fn to_forward(&mut self, before: Instant) -> Vec<Arc<Package>> {
         let mut out = Vec::new();
         while let Some((_, id, key)) = self.unforwarded.pop_front_if(|(at, ..)| *at <= before) {
-            out.extend(self.pending.get(&key).filter(|p| p.id == id).map(|p| p.package.clone()));
+            if let Some(pending) = self.pending.get_mut(&key).filter(|p| p.id == id) {
+                pending.to_forward = false;
+                out.push(pending.package.clone());
+            }
         }
         out
     }
@@ -474,6 +491,10 @@ mod tests {
         );
         assert_eq!(pool.to_forward(Instant(20)).len(), 2);
         assert_eq!(pool.to_forward(Instant(20)).len(), 0);
+        pool.sent_again(&package(2, 1), Instant(30));
+        pool.sent_again(&package(2, 1), Instant(31));
+        assert_eq!(pool.to_forward(Instant(29)).len(), 0);
+        assert_eq!(pool.to_forward(Instant(40)).len(), 1);
         pool.delivered(&package(2, 1));
         assert_eq!(pool.oldest(), None);
     }

@@ -676,6 +676,12 @@ fn one_that_left_alone_still_vouches() {
         net.stop(0);
         let package = net.package(1, 1, 1, None);
         to_all(&mut net, &package);
+        // All that they hand on at first is lost; the client sends again, as clients do.
+        net.lose_forwards = true;
+        net.pass(Duration::from_secs(3));
+        net.lose_forwards = false;
+        assert!((1..4).all(|i| net.operations(i).len() == 1));
+        to_all(&mut net, &package);
         net.pass(LONG);
         assert!((1..4).all(|i| net.operations(i).len() == 2), "replica {lonely} left alone");
     }

@@ -353,7 +353,11 @@ impl<T: VoteTable> Pbft<T> {
             self.effects.push_back(Effect::Decline { client, first, reason: Reason::MustSign });
             return;
         }
-        match self.pool.admit(package.clone(), self.now) {
+        let admission = self.pool.admit(package.clone(), self.now);
+        if from_client && admission == Admission::Known {
+            self.pool.sent_again(&package, self.now);
+        }
+        match admission {
             Admission::Done => self.effects.push_back(Effect::Repeat { client, first, count }),
             Admission::Full => {
                 self.effects.push_back(Effect::Decline { client, first, reason: Reason::Busy });

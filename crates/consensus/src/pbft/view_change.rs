@@ -26,14 +26,15 @@ impl<T: VoteTable> Pbft<T> {
         Some(since + self.timeout())
     }
 
-    /// Rule T2: half-way to that, a backup hands the request to all, so that all wait for it. One
-    /// that waits for a view does so too: the others may need its word (rule A4) to leave as well.
+    /// Rule T2: half-way to that, as it is before any back-off, a backup hands the request to all, so
+    /// that all wait for it. One that waits for a view does so too: the others may need its word
+    /// (rule A4) to leave as well.
     pub(super) fn forward_deadline(&self) -> Option<Instant> {
         let leads = self.is_primary() && !self.changing;
         if leads || !stands(Defence::F18RequestTimers) {
             return None;
         }
-        self.pool.oldest_unforwarded().map(|since| since + self.timeout() / 2)
+        self.pool.oldest_unforwarded().map(|since| since + self.settings.view_timeout / 2)
     }
 
     /// Rule A4: a request under MACs that too few others have handed to us as well does not stay.
@@ -64,7 +65,7 @@ impl<T: VoteTable> Pbft<T> {
         }
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
         if due(self.forward_deadline()) {
-            let before = self.ago(self.timeout() / 2);
+            let before = self.ago(self.settings.view_timeout / 2);
             for package in self.pool.to_forward(before) {
                 for to in self.membership.replicas().filter(|r| *r != self.me) {
                     self.effects.push_back(Effect::Forward { to, package: package.clone() });
@@ -258,6 +259,10 @@ impl<T: VoteTable> Pbft<T> {
         self.new_view = Some(new_view.clone());
         self.persist(&Record::Enter(new_view.clone()), Some(Promise::Enter(new_view)));
         self.status_deadline = self.now + self.settings.status_interval;
+        // What an older view proposed far above what we reached, and we promised nothing for, goes:
+        // one that lags would keep a window of it for each view.
+        let reach = self.high().0 + self.settings.window;
+        self.slots.retain(|seq, slot| seq.0 <= reach || slot.accepted.is_some());
         if let Some(stable) = selection.stable.clone() {
             self.on_certificate(Arc::new(stable));
             if self.ahead.is_some() {

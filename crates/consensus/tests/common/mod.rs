@@ -93,6 +93,8 @@ pub struct Net {
     pub now: Instant,
     /// Whether a replica that asks for blocks gets them at once.
     pub serve_blocks: bool,
+    /// Whether what replicas hand on is lost.
+    pub lose_forwards: bool,
     forwards: VecDeque<(usize, usize, Arc<Package>)>,
     censored: Option<ClientId>,
 }
@@ -111,6 +113,7 @@ impl Net {
             filter: Box::new(|_, _, _| true),
             now: Instant(1_000_000_000_000),
             serve_blocks: true,
+            lose_forwards: false,
             forwards: VecDeque::new(),
             censored: None,
         };
@@ -359,7 +362,7 @@ impl Net {
                 }
             } else if let Some((from, to, package)) = self.forwards.pop_front() {
                 let censored = to == 0 && Some(package.client) == self.censored;
-                if self.peers[to].is_some() && to != from && !censored {
+                if self.peers[to].is_some() && to != from && !censored && !self.lose_forwards {
                     let forward = Forward((*package).clone());
                     let ring = &self.rings[from];
                     let me = ReplicaId(from as u16);
