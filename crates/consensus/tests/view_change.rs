@@ -292,9 +292,9 @@ fn loss_is_normal() {
     }
 }
 
-/// S3: one that missed a stable checkpoint is told to fetch blocks, and goes on from there.
-#[test]
-fn a_laggard_is_told_to_catch_up() {
+/// A network of four in which replica 3 slept through a hundred requests, has just woken up, and
+/// gets no blocks unless the test serves them.
+fn with_a_laggard() -> Net {
     let mut net = Net::with(4, |_| {});
     net.serve_blocks = false;
     let disk = net.stop(3);
@@ -305,6 +305,13 @@ fn a_laggard_is_told_to_catch_up() {
     }
     net.pass(LONG);
     net.start(3, disk);
+    net
+}
+
+/// S3: one that missed a stable checkpoint is told to fetch blocks, and goes on from there.
+#[test]
+fn a_laggard_is_told_to_catch_up() {
+    let mut net = with_a_laggard();
     net.pass(Duration::from_secs(2));
     let certificate = net.peer(3).catch_up.last().unwrap().clone();
     assert!(certificate.signatures.len() >= 3);
@@ -532,16 +539,7 @@ fn a_spoilt_copy_does_not_replace_a_good_one() {
 /// T1, S3: requests that came while blocks were fetched have not waited for the primary.
 #[test]
 fn one_that_caught_up_gives_the_primary_its_time() {
-    let mut net = Net::with(4, |_| {});
-    net.serve_blocks = false;
-    let disk = net.stop(3);
-    for k in 1..=100 {
-        let package = net.package(0, k, 1, None);
-        net.request(0, &package);
-        net.pass(Duration::from_millis(4));
-    }
-    net.pass(LONG);
-    net.start(3, disk);
+    let mut net = with_a_laggard();
     net.pass(Duration::from_secs(2));
     let certificate = net.peer(3).catch_up.last().unwrap().clone();
     // Nobody else takes it, so it waits until its time is over.
@@ -559,16 +557,7 @@ fn one_that_caught_up_gives_the_primary_its_time() {
 /// says what others can believe.
 #[test]
 fn one_that_lags_leaves_with_a_sensible_word() {
-    let mut net = Net::with(4, |_| {});
-    net.serve_blocks = false;
-    let disk = net.stop(3);
-    for k in 1..=100 {
-        let package = net.package(0, k, 1, None);
-        net.request(0, &package);
-        net.pass(Duration::from_millis(4));
-    }
-    net.pass(LONG);
-    net.start(3, disk);
+    let mut net = with_a_laggard();
     // The next batch prepares and does not commit; view 1 proposes it again.
     net.filter = Box::new(|_, _, m| !matches!(m, PbftMessage::Commit { .. }));
     let package = net.package(1, 1, 1, None);
