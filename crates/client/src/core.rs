@@ -10,9 +10,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tercio_crypto::{Instance, Keyring, SecretKey, hash};
-use tercio_execution::WINDOW;
 use tercio_types::{
-    ClientId, Membership, OpKind, Principal, ReplicaId, ReplicaSet, RequestSeq, View,
+    ClientId, Membership, OpKind, Principal, ReplicaId, ReplicaSet, RequestSeq, View, WINDOW,
 };
 use tercio_wire::{AUTHENTICATED, CLIENT_SENDER, FRAME_HEADER, Key, Kind, encode_package_content};
 

@@ -11,7 +11,7 @@
 //!   authenticated by a MAC vector or a signature, and sent to the primary that replies last named;
 //!   after a time-out, or when the link to the primary drops, to all replicas, again and again with
 //!   growing pauses. Replicas execute a number at most once, so sending again is safe.
-//! - Numbers stay within [`tercio_execution::WINDOW`] of the oldest one that is unanswered.
+//! - Numbers stay within [`tercio_types::WINDOW`] of the oldest one that is unanswered.
 //! - A result is believed when f+1 replicas sent replies with its digest (one of them at least is
 //!   correct) and one sent the bytes. A replica's latest word counts, and only one.
 //! - One replica, named in the package, sends the bytes; the others the digest only. When f+1 agree

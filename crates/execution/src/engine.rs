@@ -1,7 +1,7 @@
 //! The engine: turns ordered batches into blocks, replies and checkpoints.
 //!
 //! - A batch with packages makes the next block; one without makes none.
-//! - An operation is executed when its number is fresh (see [`crate::WINDOW`]). A duplicate is
+//! - An operation is executed when its number is fresh (see [`tercio_types::WINDOW`]). A duplicate is
 //!   answered with the result that it had the first time.
 //! - Agreed time is max(previous + 1, proposed), where a proposal beyond [`LATEST`] counts as that.
 //! - Results are chained: `R(0)` is [`EMPTY_ROOT`], and `R(h) = H(R(h-1) | results root of h)`;

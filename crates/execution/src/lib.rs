@@ -22,5 +22,4 @@ pub use engine::{Divergence, Engine, Executed, LATEST, RestoreError};
 pub use merkle_map::MerkleMap;
 pub use reply::{OpResult, PackageReply, decode_results, encode_results};
 pub use store::{CHUNK_BYTES, Store};
-pub use tercio_types::WINDOW;
 pub use transaction::{Footprint, Keyed, Outcome, Transaction, View};

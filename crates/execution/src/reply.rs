@@ -19,7 +19,7 @@ const MAX_RESULTS: usize = 1 << 16;
 pub enum OpResult {
     /// It was executed, once; the application's result.
     Executed(Bytes),
-    /// Its number is further than [`crate::WINDOW`] above the lowest one that was not executed. It
+    /// Its number is further than [`tercio_types::WINDOW`] above the lowest one that was not executed. It
     /// was not executed and may be sent again.
     BeyondWindow,
     /// It was executed, but so long ago that the result is gone.

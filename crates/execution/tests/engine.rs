@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use tercio_crypto::{hash, merkle_root};
 use tercio_execution::{
     AppError, Application, Context, Engine, KEPT_BYTES, KEPT_REPLIES, LATEST, OpResult, Operation,
-    PackageReply, Proposal, Replies, RestoreError, WINDOW, decode_results,
+    PackageReply, Proposal, Replies, RestoreError, decode_results,
 };
 use tercio_types::{
     Authenticator, Batch, ChainId, ClientId, Digest, EMPTY_ROOT, Epoch, Height, OpKind, Package,
-    ReplicaId, RequestSeq, SeqNum, Suite, Tag, Timestamp,
+    ReplicaId, RequestSeq, SeqNum, Suite, Tag, Timestamp, WINDOW,
 };
 use tercio_wire::{Encode, block_hash};
 
