@@ -175,17 +175,26 @@ fn absurd_ranges_of_blocks() {
     net.order(&asker, 7, 1);
 }
 
-/// Every frame that was ever sent comes again, to everybody, in any order.
-#[test]
-fn replays_change_nothing() {
-    let mut net = Net::new(4);
-    let asker = Asker::new(CLIENT, &net.membership);
-    let heard = Arc::new(Mutex::new(vec![]));
+/// Frames with their sender and receiver.
+type Heard = Arc<Mutex<Vec<(Principal, Principal, Bytes)>>>;
+
+/// Keeps a copy of every frame from now on.
+fn record(net: &mut Net) -> Heard {
+    let heard = Heard::default();
     let recorded = heard.clone();
     net.tamper = Some(Box::new(move |from, to, bytes| {
         recorded.lock().unwrap().push((from, to, bytes.clone()));
         Some(bytes.clone())
     }));
+    heard
+}
+
+/// Every frame that was ever sent comes again, to everybody, in any order.
+#[test]
+fn replays_change_nothing() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    let heard = record(&mut net);
     net.order(&asker, 1, 20);
     net.until("all are there", |net| net.agree());
     net.tamper = None;
@@ -207,12 +216,7 @@ fn replays_change_nothing() {
 fn broken_frames_of_every_kind() {
     let mut net = Net::new(4);
     let asker = Asker::new(CLIENT, &net.membership);
-    let heard = Arc::new(Mutex::new(vec![]));
-    let recorded = heard.clone();
-    net.tamper = Some(Box::new(move |from, to, bytes| {
-        recorded.lock().unwrap().push((from, to, bytes.clone()));
-        Some(bytes.clone())
-    }));
+    let heard = record(&mut net);
     net.cut.insert(ReplicaId(3));
     net.order(&asker, 1, 30);
     net.cut.clear();
