@@ -1,7 +1,6 @@
 //! What clients ask for and what they get.
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 /// Which side of the book an order is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -122,74 +121,46 @@ pub enum Outcome {
     },
 }
 
-macro_rules! rejects {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
-        /// Why a command was refused.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
-        #[non_exhaustive]
-        pub enum Reject {
-            $($(#[$doc])* #[error($text)] $name = $code,)*
-        }
-
-        impl Reject {
-            /// Every reason.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-
-            /// The number in the result's bytes.
-            #[must_use]
-            pub fn code(self) -> u8 {
-                self as u8
-            }
-
-            /// The reason of a number.
-            #[must_use]
-            pub fn from_code(code: u8) -> Option<Self> {
-                match code {
-                    $($code => Some(Self::$name),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-rejects! {
-    /// The first byte names no operation.
-    UnknownOperation = 1, "unknown operation type";
-    /// The bytes end inside the command.
-    Truncated = 2, "the bytes end inside the command";
-    /// Bytes are left after the command.
-    TrailingBytes = 3, "bytes are left after the command";
-    /// The side is neither bid nor ask.
-    UnknownSide = 4, "the side is neither bid (0) nor ask (1)";
-    /// There is no such market.
-    UnknownSymbol = 5, "unknown symbol";
-    /// There is no such asset.
-    UnknownAsset = 6, "unknown asset";
-    /// The price is zero or negative.
-    InvalidPrice = 7, "the price must be positive";
-    /// The quantity is zero or negative.
-    InvalidQuantity = 8, "the quantity must be positive";
-    /// Price times quantity is 2^63 or more.
-    ValueOverflow = 9, "price times quantity overflows";
-    /// An order of this id rests in the market.
-    DuplicateOrder = 10, "an order with this id is resting";
-    /// No order of this id rests in the market.
-    UnknownOrder = 11, "no order with this id is resting";
-    /// The order belongs to another account.
-    NotOwner = 12, "the order belongs to another account";
-    /// The account's free balance does not cover the order.
-    InsufficientBalance = 13, "insufficient free balance";
-    /// The account has as many resting orders as it may.
-    TooManyOpenOrders = 14, "the account has too many open orders";
-    /// The market has as many resting orders as it may.
-    BookFull = 15, "the book is full";
-    /// The exchange has as many accounts as it may.
-    TooManyAccounts = 16, "the exchange has no room for another account";
-    /// Only the operator may deposit.
-    NotOperator = 17, "only the operator may deposit";
-    /// The amount is zero or negative.
-    InvalidAmount = 18, "the amount must be positive";
-    /// The deposits of the asset would exceed 2^120.
-    BalanceOverflow = 19, "the balance overflows";
+tercio_execution::reasons! {
+    /// Why a command was refused.
+    pub enum Reject {
+        /// The first byte names no operation.
+        UnknownOperation = 1, "unknown operation type";
+        /// The bytes end inside the command.
+        Truncated = 2, "the bytes end inside the command";
+        /// Bytes are left after the command.
+        TrailingBytes = 3, "bytes are left after the command";
+        /// The side is neither bid nor ask.
+        UnknownSide = 4, "the side is neither bid (0) nor ask (1)";
+        /// There is no such market.
+        UnknownSymbol = 5, "unknown symbol";
+        /// There is no such asset.
+        UnknownAsset = 6, "unknown asset";
+        /// The price is zero or negative.
+        InvalidPrice = 7, "the price must be positive";
+        /// The quantity is zero or negative.
+        InvalidQuantity = 8, "the quantity must be positive";
+        /// Price times quantity is 2^63 or more.
+        ValueOverflow = 9, "price times quantity overflows";
+        /// An order of this id rests in the market.
+        DuplicateOrder = 10, "an order with this id is resting";
+        /// No order of this id rests in the market.
+        UnknownOrder = 11, "no order with this id is resting";
+        /// The order belongs to another account.
+        NotOwner = 12, "the order belongs to another account";
+        /// The account's free balance does not cover the order.
+        InsufficientBalance = 13, "insufficient free balance";
+        /// The account has as many resting orders as it may.
+        TooManyOpenOrders = 14, "the account has too many open orders";
+        /// The market has as many resting orders as it may.
+        BookFull = 15, "the book is full";
+        /// The exchange has as many accounts as it may.
+        TooManyAccounts = 16, "the exchange has no room for another account";
+        /// Only the operator may deposit.
+        NotOperator = 17, "only the operator may deposit";
+        /// The amount is zero or negative.
+        InvalidAmount = 18, "the amount must be positive";
+        /// The deposits of the asset would exceed 2^120.
+        BalanceOverflow = 19, "the balance overflows";
+    }
 }

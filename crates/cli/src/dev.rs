@@ -24,6 +24,7 @@ const WATCH: Duration = Duration::from_millis(500);
 enum AppName {
     Counter,
     Exchange,
+    Kv,
 }
 
 #[derive(Debug, clap::Args)]
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &Args, start: Instant) -> Result<(), Failure> {
     let app = match args.app {
         AppName::Counter => App::Counter(tercio_counter::Settings::default()),
         AppName::Exchange => App::Exchange(tercio_exchange::Settings::default()),
+        AppName::Kv => App::Kv(tercio_kv::Settings::default()),
     };
     let spec = Spec { name: "dev".into(), replicas: REPLICAS, clients: 2, app, ..Spec::default() };
     let sockets = free_ports(REPLICAS).map_err(Failure::new)?;
@@ -96,6 +98,9 @@ fn first_write(app: AppName) -> Bytes {
         AppName::Exchange => {
             let (symbol, id, side, price, quantity) = (0, 1, Side::Bid, 100_000, 1);
             Command::Limit { symbol, id, side, price, quantity }.to_bytes()
+        }
+        AppName::Kv => {
+            tercio_kv::Command::Put { key: "hello".into(), value: "world".into() }.to_bytes()
         }
     }
 }

@@ -12,6 +12,7 @@ mod client_table;
 mod engine;
 mod key_bits;
 mod merkle_map;
+mod reasons;
 mod reply;
 mod store;
 mod transaction;

@@ -51,6 +51,10 @@ impl Footprint {
 /// An application as a function from the store to the store: it has no state of its own that
 /// changes. Deterministic as an [`Application`] is.
 pub trait Transaction: Send + Sync {
+    /// Fills the store that a network begins with; it is empty until then. A function of the
+    /// application's settings alone, since every replica makes the same store for itself.
+    fn genesis(&self, _store: &mut Store) {}
+
     /// Executes one operation on `view` and appends its result to `result`.
     fn execute(
         &self,
@@ -115,6 +119,15 @@ impl View<'_> {
         }
     }
 
+    /// All keys from `from` on with their values, in ascending order.
+    ///
+    /// # Panics
+    /// When the footprint is declared: which keys a range meets is not known before it runs.
+    pub fn range<'s>(&'s self, from: &'s [u8]) -> impl Iterator<Item = (&'s Bytes, &'s Bytes)> {
+        assert!(self.footprint == Footprint::Unknown, "a range under a declared footprint");
+        self.store.range(from)
+    }
+
     fn finish(self, outcome: Outcome) {
         if outcome == Outcome::Commit {
             self.undo.clear();
@@ -138,10 +151,12 @@ pub struct Keyed<T> {
 }
 
 impl<T: Transaction> Keyed<T> {
-    /// `logic` over an empty store.
+    /// `logic` over the store that its network begins with.
     #[must_use]
     pub fn new(logic: T, suite: Suite) -> Self {
-        Self { logic, suite, store: Store::new(suite), undo: Vec::new() }
+        let mut store = Store::new(suite);
+        logic.genesis(&mut store);
+        Self { logic, suite, store, undo: Vec::new() }
     }
 }
 

@@ -15,7 +15,7 @@
 //! id = 1
 //! key = "<64 hexadecimal digits>"
 //!
-//! [counter]                      # the application: this, or [exchange]
+//! [counter]                      # the application: this, or one of the next tables
 //! iterations = 0                 # how often its loop runs for each operation
 //! reply = 8                      # bytes of a result
 //!
@@ -28,6 +28,12 @@
 //! max_book_orders = 1048576      # of a market
 //! max_fills = 1024               # of an order
 //!
+//! [kv]
+//! max_key_bytes = 256
+//! max_value_bytes = 65536
+//! fill_keys = 0                  # how many keys it begins with, to measure with a state of some size
+//! fill_value_bytes = 1024        # of each of them
+//!
 //! [consensus]
 //! checkpoint_interval = 128      # a checkpoint after every so many numbers
 //! window = 512                   # how far numbers may run ahead of the stable checkpoint
@@ -38,16 +44,17 @@
 //! The chain id is the hash of all of it but the addresses, in the canonical encoding of
 //! [`Genesis::encode`]. It enters every key and signature.
 
+mod app;
+
+pub use app::App;
+
 use crate::toml_error::{At, FileError, Source};
+use app::{AppEntries, CounterEntry, ExchangeEntry, KvEntry};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 use tercio_consensus::Settings;
-use tercio_counter::Counter;
-use tercio_exchange::{Exchange, SymbolSpec};
-use tercio_execution::Application;
 use tercio_types::{
     ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Member, Membership, MembershipError,
     PublicKey, Suite,
@@ -55,40 +62,6 @@ use tercio_types::{
 use thiserror::Error;
 
 const SUITE: &str = "sha256-ed25519";
-
-/// The application that a network runs, with the rules that are part of its state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum App {
-    /// The counter service.
-    Counter(tercio_counter::Settings),
-    /// The exchange.
-    Exchange(tercio_exchange::Settings),
-}
-
-impl App {
-    /// The application in its first state.
-    ///
-    /// # Errors
-    /// When its settings make no sense.
-    pub fn build(&self, suite: Suite) -> Result<Box<dyn Application>, GenesisError> {
-        Ok(match self {
-            Self::Counter(settings) => Box::new(Counter::new(*settings, suite)),
-            Self::Exchange(settings) => {
-                Box::new(Exchange::new(settings.clone()).map_err(GenesisError::Exchange)?)
-            }
-        })
-    }
-
-    /// Its name in the genesis.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Counter(_) => "counter",
-            Self::Exchange(_) => "exchange",
-        }
-    }
-}
 
 /// Why a genesis makes no network.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -103,6 +76,9 @@ pub enum GenesisError {
     /// The exchange's rules make no sense.
     #[error("exchange: {0}")]
     Exchange(tercio_exchange::SettingsError),
+    /// The key-value store's rules make no sense.
+    #[error("kv: {0}")]
+    Kv(tercio_kv::SettingsError),
     /// The protocol's settings make no sense.
     #[error("consensus: {0}")]
     Consensus(#[from] tercio_consensus::SettingsError),
@@ -165,60 +141,6 @@ impl SharedSettings {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SymbolEntry {
-    name: String,
-    base: u16,
-    quote: u16,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct CounterEntry {
-    iterations: u64,
-    reply: usize,
-}
-
-impl Default for CounterEntry {
-    fn default() -> Self {
-        let tercio_counter::Settings { iterations, reply } = tercio_counter::Settings::default();
-        Self { iterations, reply }
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ExchangeEntry<Text> {
-    symbols: Vec<SymbolEntry>,
-    credit: Option<Text>,
-    operator: Option<u64>,
-    max_accounts: u32,
-    max_open_orders: u32,
-    max_book_orders: u32,
-    max_fills: u32,
-}
-
-fn symbols(settings: &tercio_exchange::Settings) -> Vec<SymbolEntry> {
-    let entry = |s: &SymbolSpec| SymbolEntry { name: s.name.clone(), base: s.base, quote: s.quote };
-    settings.symbols.iter().map(entry).collect()
-}
-
-impl<Text> Default for ExchangeEntry<Text> {
-    fn default() -> Self {
-        let settings = tercio_exchange::Settings::default();
-        Self {
-            symbols: symbols(&settings),
-            credit: None,
-            operator: None,
-            max_accounts: settings.max_accounts,
-            max_open_orders: settings.max_open_orders,
-            max_book_orders: settings.max_book_orders,
-            max_fills: settings.max_fills,
-        }
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct ReplicaEntry<Text> {
     key: Text,
     address: String,
@@ -246,9 +168,17 @@ struct File<Text, Id> {
     counter: Option<CounterEntry>,
     #[serde(skip_serializing_if = "Option::is_none", default = "Option::default")]
     exchange: Option<ExchangeEntry<Text>>,
+    #[serde(skip_serializing_if = "Option::is_none", default = "Option::default")]
+    kv: Option<KvEntry>,
     replica: Vec<ReplicaEntry<Text>>,
     #[serde(default = "Vec::new")]
     client: Vec<ClientEntry<Id, Text>>,
+}
+
+/// Appends a text or key with its length before it.
+fn put_text(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    out.extend_from_slice(bytes);
 }
 
 fn hex(key: &PublicKey) -> String {
@@ -274,7 +204,7 @@ impl Genesis {
     /// Names file, line and key, what is wrong and what to do.
     pub fn from_toml(text: &str, file: &Path) -> Result<Self, GenesisError> {
         let source = Source { file, text };
-        let File { name, suite, lag, consensus, counter, exchange, replica, client } =
+        let File { name, suite, lag, consensus, counter, exchange, kv, replica, client } =
             source.parse::<File<At<String>, At<u64>>>()?;
         if let Some(suite) = suite.filter(|suite| suite.get() != SUITE) {
             let what = format!("unknown suite; this build knows \"{SUITE}\"");
@@ -283,16 +213,7 @@ impl Genesis {
         if name.get().is_empty() || name.get().len() > 64 {
             return Err(source.at(&name, "a network's name has 1 to 64 bytes").into());
         }
-        let app = match (counter, exchange) {
-            (Some(CounterEntry { iterations, reply }), None) => {
-                App::Counter(tercio_counter::Settings { iterations, reply })
-            }
-            (None, Some(entry)) => App::Exchange(exchange_settings(&source, entry)?),
-            _ => {
-                let what = "name the application by exactly one of [counter] and [exchange]";
-                return Err(source.error(0..0, what).into());
-            }
-        };
+        let app = AppEntries { counter, exchange, kv }.read(&source)?;
         let mut replicas = Vec::new();
         for entry in replica {
             replicas.push(Member { key: key(&source, &entry.key)?, address: entry.address });
@@ -322,7 +243,7 @@ impl Genesis {
             return Err(GenesisError::Name);
         }
         let membership = self.membership()?;
-        self.app.build(self.suite)?;
+        self.app.check()?;
         let mut settings = Settings::default();
         self.consensus.apply(&mut settings);
         settings.check(&membership)?;
@@ -338,23 +259,7 @@ impl Genesis {
         };
         let client =
             |(id, info): (&ClientId, &ClientInfo)| ClientEntry { id: id.0, key: hex(&info.key) };
-        let (counter, exchange) = match &self.app {
-            App::Counter(tercio_counter::Settings { iterations, reply }) => {
-                (Some(CounterEntry { iterations: *iterations, reply: *reply }), None)
-            }
-            App::Exchange(settings) => {
-                let entry = ExchangeEntry {
-                    symbols: symbols(settings),
-                    credit: Some(settings.credit.to_string()),
-                    operator: settings.operator.map(|client| client.0),
-                    max_accounts: settings.max_accounts,
-                    max_open_orders: settings.max_open_orders,
-                    max_book_orders: settings.max_book_orders,
-                    max_fills: settings.max_fills,
-                };
-                (None, Some(entry))
-            }
-        };
+        let AppEntries { counter, exchange, kv } = AppEntries::of(&self.app);
         let file = File {
             name: self.name.clone(),
             suite: Some(SUITE.to_owned()),
@@ -362,6 +267,7 @@ impl Genesis {
             consensus: self.consensus,
             counter,
             exchange,
+            kv,
             replica: self.replicas.iter().map(replica).collect(),
             client: self.clients.iter().map(client).collect(),
         };
@@ -372,49 +278,20 @@ impl Genesis {
     /// length before it, integers little-endian.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-            out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-            out.extend_from_slice(bytes);
-        }
         let mut out = b"tercio genesis 1".to_vec();
-        bytes(&mut out, self.name.as_bytes());
+        put_text(&mut out, self.name.as_bytes());
         out.push(self.suite.number());
         out.extend_from_slice(&self.lag.to_le_bytes());
         out.extend_from_slice(&(self.replicas.len() as u64).to_le_bytes());
         for member in &self.replicas {
-            bytes(&mut out, member.key.as_slice());
+            put_text(&mut out, member.key.as_slice());
         }
         out.extend_from_slice(&(self.clients.len() as u64).to_le_bytes());
         for (id, info) in &self.clients {
             out.extend_from_slice(&id.0.to_le_bytes());
-            bytes(&mut out, info.key.as_slice());
+            put_text(&mut out, info.key.as_slice());
         }
-        bytes(&mut out, self.app.name().as_bytes());
-        match &self.app {
-            App::Counter(tercio_counter::Settings { iterations, reply }) => {
-                out.extend_from_slice(&iterations.to_le_bytes());
-                out.extend_from_slice(&(*reply as u64).to_le_bytes());
-            }
-            App::Exchange(settings) => {
-                out.extend_from_slice(&(settings.symbols.len() as u64).to_le_bytes());
-                for symbol in &settings.symbols {
-                    bytes(&mut out, symbol.name.as_bytes());
-                    out.extend_from_slice(&symbol.base.to_le_bytes());
-                    out.extend_from_slice(&symbol.quote.to_le_bytes());
-                }
-                out.extend_from_slice(&settings.credit.to_le_bytes());
-                out.push(settings.operator.is_some().into());
-                out.extend_from_slice(&settings.operator.unwrap_or_default().0.to_le_bytes());
-                for limit in [
-                    settings.max_accounts,
-                    settings.max_open_orders,
-                    settings.max_book_orders,
-                    settings.max_fills,
-                ] {
-                    out.extend_from_slice(&limit.to_le_bytes());
-                }
-            }
-        }
+        self.app.encode(&mut out);
         let SharedSettings { checkpoint_interval, window, proposal_hooks, execute_before_propose } =
             self.consensus;
         out.extend_from_slice(&checkpoint_interval.to_le_bytes());
@@ -439,26 +316,4 @@ impl Genesis {
         let (members, clients) = (self.replicas.clone(), self.clients.clone());
         Ok(Arc::new(Membership::new(chain, epoch, self.suite, model, members, clients)?))
     }
-}
-
-fn exchange_settings(
-    source: &Source<'_>,
-    entry: ExchangeEntry<At<String>>,
-) -> Result<tercio_exchange::Settings, FileError> {
-    let default = tercio_exchange::Settings::default();
-    let credit = match &entry.credit {
-        None => default.credit,
-        Some(text) => u128::from_str(text.get())
-            .map_err(|_| source.at(text, "expected a whole number between quotes"))?,
-    };
-    let symbol = |s: SymbolEntry| SymbolSpec { name: s.name, base: s.base, quote: s.quote };
-    Ok(tercio_exchange::Settings {
-        symbols: entry.symbols.into_iter().map(symbol).collect(),
-        credit,
-        operator: entry.operator.map(ClientId),
-        max_accounts: entry.max_accounts,
-        max_open_orders: entry.max_open_orders,
-        max_book_orders: entry.max_book_orders,
-        max_fills: entry.max_fills,
-    })
 }

@@ -23,11 +23,34 @@ fn exchange() -> App {
     App::Exchange(settings)
 }
 
+fn kv(fill_keys: u64) -> App {
+    let default = tercio_kv::Settings::default();
+    App::Kv(tercio_kv::Settings { max_value_bytes: 9_000, fill_keys, ..default })
+}
+
+#[test]
+fn every_application_has_a_name() {
+    for name in App::NAMES {
+        let app = App::named(name).unwrap();
+        assert_eq!(app.name(), *name);
+        app.check().unwrap();
+    }
+    assert_eq!(App::named("casino"), None);
+}
+
+#[test]
+fn rules_that_make_no_application_are_refused() {
+    let wrong = Genesis { app: kv(u64::MAX), ..example() };
+    let error = wrong.check().unwrap_err().to_string();
+    assert!(error.starts_with("kv: fill_keys must be 0 to"), "{error}");
+}
+
 #[test]
 fn a_genesis_survives_its_file() {
     let counter = example();
     let exchange = Genesis { app: exchange(), lag: 2, ..example() };
-    for genesis in [counter, exchange] {
+    let kv = Genesis { app: kv(3), ..example() };
+    for genesis in [counter, exchange, kv] {
         let read = Genesis::from_toml(&genesis.to_toml(), Path::new("genesis.toml")).unwrap();
         assert_eq!(read, genesis);
         assert_eq!(read.chain(), genesis.chain());
@@ -45,7 +68,7 @@ fn the_smallest_genesis_has_defaults() {
     assert_eq!(genesis.consensus, SharedSettings::default());
     let without = text.replace("[exchange]", "");
     let error = Genesis::from_toml(&without, Path::new("genesis.toml")).unwrap_err().to_string();
-    let expected = "name the application by exactly one of [counter] and [exchange]";
+    let expected = "name the application by exactly one of [counter], [exchange], [kv]";
     assert!(error.ends_with(expected), "{error}");
 }
 
@@ -75,6 +98,8 @@ fn the_chain_id_covers_all_but_addresses() {
         change(&|g| g.app = App::Counter(tercio_counter::Settings { iterations: 1, reply: 8 })),
         change(&|g| g.app = App::Counter(tercio_counter::Settings { iterations: 0, reply: 9 })),
         change(&|g| g.app = exchange()),
+        change(&|g| g.app = kv(1)),
+        change(&|g| g.app = kv(2)),
         change(&|g| g.consensus.checkpoint_interval += 1),
         change(&|g| g.consensus.window += 1),
         change(&|g| g.consensus.proposal_hooks = true),
