@@ -17,7 +17,7 @@ STAGES = {
     "tercio-consensus", "tercio-ledger", "tercio-execution", "tercio-nic", "tercio-transport",
 }
 JOINED = {"tercio-replica", "tercio-client", "tercio-sim", "tercio-bench", "tercio"}
-APPS = {"tercio-counter", "tercio-exchange", "tercio-kv"}
+APPS = {"tercio-counter", "tercio-exchange", "tercio-kv", "tercio-bank"}
 
 MUST_NOT_KNOW = {
     "tercio-types": IO | SERIALIZERS | STAGES | JOINED | APPS | {"tercio-wire", "tercio-crypto"},

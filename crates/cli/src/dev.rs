@@ -25,6 +25,7 @@ enum AppName {
     Counter,
     Exchange,
     Kv,
+    Bank,
 }
 
 #[derive(Debug, clap::Args)]
@@ -56,6 +57,7 @@ pub(crate) fn run(args: &Args, start: Instant) -> Result<(), Failure> {
         AppName::Counter => App::Counter(tercio_counter::Settings::default()),
         AppName::Exchange => App::Exchange(tercio_exchange::Settings::default()),
         AppName::Kv => App::Kv(tercio_kv::Settings::default()),
+        AppName::Bank => App::Bank(tercio_bank::Settings::default()),
     };
     let spec = Spec { name: "dev".into(), replicas: REPLICAS, clients: 2, app, ..Spec::default() };
     let sockets = free_ports(REPLICAS).map_err(Failure::new)?;
@@ -99,6 +101,7 @@ fn first_write(app: AppName) -> Bytes {
             let (symbol, id, side, price, quantity) = (0, 1, Side::Bid, 100_000, 1);
             Command::Limit { symbol, id, side, price, quantity }.to_bytes()
         }
+        AppName::Bank => tercio_bank::Command::Open { account: 1 }.to_bytes(),
         AppName::Kv => {
             tercio_kv::Command::Put { key: "hello".into(), value: "world".into() }.to_bytes()
         }

@@ -34,6 +34,12 @@
 //! fill_keys = 0                  # how many keys it begins with, to measure with a state of some size
 //! fill_value_bytes = 1024        # of each of them
 //!
+//! [bank]
+//! issuer = 1                     # the client that may deposit; 0 for nobody
+//! accounts = 0                   # how many accounts it begins with
+//! balance = 0                    # of each of them
+//! owners = 1                     # how many clients share them
+//!
 //! [consensus]
 //! checkpoint_interval = 128      # a checkpoint after every so many numbers
 //! window = 512                   # how far numbers may run ahead of the stable checkpoint
@@ -49,7 +55,7 @@ mod app;
 pub use app::App;
 
 use crate::toml_error::{At, FileError, Source};
-use app::{AppEntries, CounterEntry, ExchangeEntry, KvEntry};
+use app::{AppEntries, BankEntry, CounterEntry, ExchangeEntry, KvEntry};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -79,6 +85,9 @@ pub enum GenesisError {
     /// The key-value store's rules make no sense.
     #[error("kv: {0}")]
     Kv(tercio_kv::SettingsError),
+    /// The bank's rules make no sense.
+    #[error("bank: {0}")]
+    Bank(tercio_bank::SettingsError),
     /// The protocol's settings make no sense.
     #[error("consensus: {0}")]
     Consensus(#[from] tercio_consensus::SettingsError),
@@ -170,6 +179,8 @@ struct File<Text, Id> {
     exchange: Option<ExchangeEntry<Text>>,
     #[serde(skip_serializing_if = "Option::is_none", default = "Option::default")]
     kv: Option<KvEntry>,
+    #[serde(skip_serializing_if = "Option::is_none", default = "Option::default")]
+    bank: Option<BankEntry>,
     replica: Vec<ReplicaEntry<Text>>,
     #[serde(default = "Vec::new")]
     client: Vec<ClientEntry<Id, Text>>,
@@ -204,7 +215,7 @@ impl Genesis {
     /// Names file, line and key, what is wrong and what to do.
     pub fn from_toml(text: &str, file: &Path) -> Result<Self, GenesisError> {
         let source = Source { file, text };
-        let File { name, suite, lag, consensus, counter, exchange, kv, replica, client } =
+        let File { name, suite, lag, consensus, counter, exchange, kv, bank, replica, client } =
             source.parse::<File<At<String>, At<u64>>>()?;
         if let Some(suite) = suite.filter(|suite| suite.get() != SUITE) {
             let what = format!("unknown suite; this build knows \"{SUITE}\"");
@@ -213,7 +224,7 @@ impl Genesis {
         if name.get().is_empty() || name.get().len() > 64 {
             return Err(source.at(&name, "a network's name has 1 to 64 bytes").into());
         }
-        let app = AppEntries { counter, exchange, kv }.read(&source)?;
+        let app = AppEntries { counter, exchange, kv, bank }.read(&source)?;
         let mut replicas = Vec::new();
         for entry in replica {
             replicas.push(Member { key: key(&source, &entry.key)?, address: entry.address });
@@ -259,7 +270,7 @@ impl Genesis {
         };
         let client =
             |(id, info): (&ClientId, &ClientInfo)| ClientEntry { id: id.0, key: hex(&info.key) };
-        let AppEntries { counter, exchange, kv } = AppEntries::of(&self.app);
+        let AppEntries { counter, exchange, kv, bank } = AppEntries::of(&self.app);
         let file = File {
             name: self.name.clone(),
             suite: Some(SUITE.to_owned()),
@@ -268,6 +279,7 @@ impl Genesis {
             counter,
             exchange,
             kv,
+            bank,
             replica: self.replicas.iter().map(replica).collect(),
             client: self.clients.iter().map(client).collect(),
         };

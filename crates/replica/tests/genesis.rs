@@ -28,6 +28,10 @@ fn kv(fill_keys: u64) -> App {
     App::Kv(tercio_kv::Settings { max_value_bytes: 9_000, fill_keys, ..default })
 }
 
+fn bank(issuer: Option<ClientId>) -> App {
+    App::Bank(tercio_bank::Settings { issuer, accounts: 5, balance: 7, owners: 3 })
+}
+
 #[test]
 fn every_application_has_a_name() {
     for name in App::NAMES {
@@ -50,7 +54,9 @@ fn a_genesis_survives_its_file() {
     let counter = example();
     let exchange = Genesis { app: exchange(), lag: 2, ..example() };
     let kv = Genesis { app: kv(3), ..example() };
-    for genesis in [counter, exchange, kv] {
+    let issuers = [None, Some(ClientId(8))];
+    let [unissued, bank] = issuers.map(|i| Genesis { app: bank(i), ..example() });
+    for genesis in [counter, exchange, kv, unissued, bank] {
         let read = Genesis::from_toml(&genesis.to_toml(), Path::new("genesis.toml")).unwrap();
         assert_eq!(read, genesis);
         assert_eq!(read.chain(), genesis.chain());
@@ -68,7 +74,7 @@ fn the_smallest_genesis_has_defaults() {
     assert_eq!(genesis.consensus, SharedSettings::default());
     let without = text.replace("[exchange]", "");
     let error = Genesis::from_toml(&without, Path::new("genesis.toml")).unwrap_err().to_string();
-    let expected = "name the application by exactly one of [counter], [exchange], [kv]";
+    let expected = "name the application by exactly one of [counter], [exchange], [kv], [bank]";
     assert!(error.ends_with(expected), "{error}");
 }
 
@@ -100,6 +106,8 @@ fn the_chain_id_covers_all_but_addresses() {
         change(&|g| g.app = exchange()),
         change(&|g| g.app = kv(1)),
         change(&|g| g.app = kv(2)),
+        change(&|g| g.app = bank(None)),
+        change(&|g| g.app = bank(Some(ClientId(1)))),
         change(&|g| g.consensus.checkpoint_interval += 1),
         change(&|g| g.consensus.window += 1),
         change(&|g| g.consensus.proposal_hooks = true),

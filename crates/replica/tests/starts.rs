@@ -142,7 +142,7 @@ fn a_malformed_genesis_names_line_and_key() {
         replace("[counter]", "[casino]"),
         format!(
             "genesis.toml:{}: unknown field `casino`, expected one of `name`, `suite`, `lag`, \
-             `consensus`, `counter`, `exchange`, `kv`, `replica`, `client`",
+             `consensus`, `counter`, `exchange`, `kv`, `bank`, `replica`, `client`",
             line("[counter]")
         )
     );

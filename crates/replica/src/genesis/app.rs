@@ -5,6 +5,7 @@ use super::GenesisError;
 use crate::toml_error::{At, FileError, Source};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
+use tercio_bank::Bank;
 use tercio_counter::Counter;
 use tercio_exchange::{Exchange, SymbolSpec};
 use tercio_execution::{Application, Keyed};
@@ -21,11 +22,13 @@ pub enum App {
     Exchange(tercio_exchange::Settings),
     /// The key-value store.
     Kv(tercio_kv::Settings),
+    /// The bank.
+    Bank(tercio_bank::Settings),
 }
 
 impl App {
     /// The names of all applications.
-    pub const NAMES: &[&str] = &["counter", "exchange", "kv"];
+    pub const NAMES: &[&str] = &["counter", "exchange", "kv", "bank"];
 
     /// The application of that name under its default rules.
     #[must_use]
@@ -34,6 +37,7 @@ impl App {
             "counter" => Some(Self::Counter(tercio_counter::Settings::default())),
             "exchange" => Some(Self::Exchange(tercio_exchange::Settings::default())),
             "kv" => Some(Self::Kv(tercio_kv::Settings::default())),
+            "bank" => Some(Self::Bank(tercio_bank::Settings::default())),
             _ => None,
         }
     }
@@ -45,6 +49,7 @@ impl App {
             Self::Counter(_) => "counter",
             Self::Exchange(_) => "exchange",
             Self::Kv(_) => "kv",
+            Self::Bank(_) => "bank",
         }
     }
 
@@ -57,6 +62,7 @@ impl App {
             Self::Counter(_) => Ok(()),
             Self::Exchange(settings) => settings.validate().map_err(GenesisError::Exchange),
             Self::Kv(settings) => settings.validate().map_err(GenesisError::Kv),
+            Self::Bank(settings) => settings.validate().map_err(GenesisError::Bank),
         }
     }
 
@@ -72,6 +78,9 @@ impl App {
             }
             Self::Kv(settings) => {
                 Box::new(Keyed::new(Kv::new(*settings).map_err(GenesisError::Kv)?, suite))
+            }
+            Self::Bank(settings) => {
+                Box::new(Keyed::new(Bank::new(*settings).map_err(GenesisError::Bank)?, suite))
             }
         })
     }
@@ -114,6 +123,11 @@ impl App {
                 out.extend_from_slice(&fill_keys.to_le_bytes());
                 out.extend_from_slice(&fill_value_bytes.to_le_bytes());
             }
+            Self::Bank(tercio_bank::Settings { issuer, accounts, balance, owners }) => {
+                for word in [issuer.unwrap_or_default().0, *accounts, *balance, *owners] {
+                    out.extend_from_slice(&word.to_le_bytes());
+                }
+            }
         }
     }
 }
@@ -124,11 +138,12 @@ pub(super) struct AppEntries<Text> {
     pub(super) counter: Option<CounterEntry>,
     pub(super) exchange: Option<ExchangeEntry<Text>>,
     pub(super) kv: Option<KvEntry>,
+    pub(super) bank: Option<BankEntry>,
 }
 
 impl<Text> Default for AppEntries<Text> {
     fn default() -> Self {
-        Self { counter: None, exchange: None, kv: None }
+        Self { counter: None, exchange: None, kv: None, bank: None }
     }
 }
 
@@ -217,10 +232,33 @@ impl Default for KvEntry {
     }
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct BankEntry {
+    /// 0 for nobody, which no client is.
+    issuer: u64,
+    accounts: u64,
+    balance: u64,
+    owners: u64,
+}
+
+impl From<tercio_bank::Settings> for BankEntry {
+    fn from(settings: tercio_bank::Settings) -> Self {
+        let tercio_bank::Settings { issuer, accounts, balance, owners } = settings;
+        Self { issuer: issuer.unwrap_or_default().0, accounts, balance, owners }
+    }
+}
+
+impl Default for BankEntry {
+    fn default() -> Self {
+        tercio_bank::Settings::default().into()
+    }
+}
+
 impl AppEntries<At<String>> {
     /// The application that the file names.
     pub(super) fn read(self, source: &Source<'_>) -> Result<App, FileError> {
-        let Self { counter, exchange, kv } = self;
+        let Self { counter, exchange, kv, bank } = self;
         let counter = counter.map(|CounterEntry { iterations, reply }| {
             App::Counter(tercio_counter::Settings { iterations, reply })
         });
@@ -233,7 +271,11 @@ impl AppEntries<At<String>> {
                 fill_value_bytes: entry.fill_value_bytes,
             })
         });
-        let mut named = [counter, exchange.transpose()?, kv].into_iter().flatten();
+        let bank = bank.map(|BankEntry { issuer, accounts, balance, owners }| {
+            let issuer = (issuer != 0).then_some(ClientId(issuer));
+            App::Bank(tercio_bank::Settings { issuer, accounts, balance, owners })
+        });
+        let mut named = [counter, exchange.transpose()?, kv, bank].into_iter().flatten();
         match (named.next(), named.next()) {
             (Some(app), None) => Ok(app),
             _ => {
@@ -263,6 +305,7 @@ impl AppEntries<String> {
                 Self { exchange: Some(entry), ..Self::default() }
             }
             App::Kv(settings) => Self { kv: Some((*settings).into()), ..Self::default() },
+            App::Bank(settings) => Self { bank: Some((*settings).into()), ..Self::default() },
         }
     }
 }
