@@ -1,6 +1,7 @@
 //! The client without I/O: packages out, frames in, completions out. See the crate's documentation
 //! for the rules.
 
+use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::pending::{Pending, seal};
 use crate::query::Asking;
@@ -9,6 +10,7 @@ use crate::{Answer, ClientAuth, Completion, CoreSettings, Nanos, SubmitError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use tercio_crypto::{Instance, Keyring, SecretKey, hash};
 use tercio_types::{
     ClientId, Membership, OpKind, Principal, ReplicaId, ReplicaSet, RequestSeq, View, WINDOW,
@@ -42,6 +44,7 @@ pub struct ClientCore {
     next: RequestSeq,
     next_ticket: u64,
     pub(crate) pending: BTreeMap<RequestSeq, Pending>,
+    pub(crate) pace: Pace,
     /// When to look at which package again.
     timers: BTreeSet<(Nanos, RequestSeq)>,
     /// How many bytes of results are kept of each replica.
@@ -73,6 +76,7 @@ impl ClientCore {
             next: settings.first,
             next_ticket: 0,
             pending: BTreeMap::new(),
+            pace: Pace::new(settings.max_outstanding),
             timers: BTreeSet::new(),
             held: vec![0; membership.n()],
             next_query: settings.first_query,
@@ -109,6 +113,19 @@ impl ClientCore {
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.pending.len()
+    }
+
+    /// How many packages were taken and are not sent, since the primary says that it is busy.
+    #[must_use]
+    pub fn held_back(&self) -> usize {
+        self.pace.held()
+    }
+
+    /// For how long nothing new is sent, since the primary says that it is busy; zero when it does
+    /// not.
+    #[must_use]
+    pub fn busy_for(&self, now: Nanos) -> Duration {
+        now.until(self.pace.until())
     }
 
     /// The number that the next operation gets.
@@ -169,6 +186,10 @@ impl ClientCore {
             rejects: vec![None; n],
             everybody: false,
             asked: ReplicaSet::EMPTY,
+            held: false,
+            turned_away: None,
+            resent: 0,
+            sent_at: now,
             busy: BTreeMap::new(),
             body_at: None,
             retry_at: now + self.settings.timeout,
@@ -177,14 +198,28 @@ impl ClientCore {
             filler: false,
             wake: Nanos(0),
         };
-        let primary = self.peers.primary();
-        if self.peers.is_connected(primary) {
-            self.outgoing.push_back((primary, pending.frame.clone()));
+        if self.pace.is_open(now) {
+            self.pace.send();
+            ask_primary(&self.peers, &mut self.outgoing, &mut pending);
         } else {
-            ask_all(&self.peers, &mut self.outgoing, &mut pending);
+            self.pace.hold(first);
+            pending.held = true;
+            pending.retry_at = now + self.settings.max_timeout;
         }
         self.adopt(pending);
         Ok(ticket)
+    }
+
+    /// Sends what was held back, as far as it may be sent now.
+    pub(crate) fn release(&mut self, now: Nanos) {
+        while let Some(first) = self.pace.release(now) {
+            let pending = self.pending.get_mut(&first).expect("what is held back is under way");
+            pending.held = false;
+            pending.sent_at = now;
+            pending.retry_at = now + pending.pause;
+            ask_primary(&self.peers, &mut self.outgoing, pending);
+            self.rearm(first);
+        }
     }
 
     /// Takes a package into the books.
@@ -225,7 +260,7 @@ impl ClientCore {
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let queries = self.queries.values().map(Asking::due).min();
         let packages = self.timers.first().map(|(at, _)| *at);
-        packages.into_iter().chain(queries).min()
+        packages.into_iter().chain(queries).chain(self.pace.due()).min()
     }
 
     /// Puts a package's timer where it belongs after a change.
@@ -243,6 +278,8 @@ impl ClientCore {
     pub(crate) fn forget(&mut self, first: RequestSeq) -> Option<Pending> {
         let pending = self.pending.remove(&first)?;
         self.timers.remove(&(pending.wake, first));
+        self.pace.end(first);
+        self.peers.ended(pending.replier, pending.ticket.0);
         for replica in self.membership.replicas() {
             self.held[replica.index()] -= pending.tally.held(replica);
         }
@@ -256,7 +293,8 @@ impl ClientCore {
         }
         self.peers.connect(replica);
         let primary = self.peers.primary() == replica;
-        for pending in self.pending.values().filter(|p| p.everybody || primary) {
+        let wanted = |p: &&Pending| !p.held && (p.everybody || primary);
+        for pending in self.pending.values().filter(wanted) {
             self.outgoing.push_back((replica, pending.frame.clone()));
         }
         for asking in self.queries.values() {
@@ -272,7 +310,7 @@ impl ClientCore {
         let firsts: Vec<RequestSeq> = self.pending.keys().copied().collect();
         for first in firsts {
             let pending = self.pending.get_mut(&first).expect("just listed");
-            if primary && !pending.everybody {
+            if primary && !pending.everybody && !pending.held {
                 ask_all(&self.peers, &mut self.outgoing, pending);
             }
             if pending.body_at.is_some() && pending.replier == replica {
@@ -291,6 +329,7 @@ impl ClientCore {
             self.package_timeout(first, now);
             self.rearm(first);
         }
+        self.release(now);
         self.query_timeouts(now);
     }
 
@@ -299,8 +338,9 @@ impl ClientCore {
         if pending.deadline.is_some_and(|at| at <= now) {
             pending.deadline = None;
             let failure = pending.timed_out(&self.membership, self.settings.deadline);
-            let (ticket, view) = (pending.ticket, self.peers.view());
-            self.completions.push_back(Completion { ticket, first, outcome: Err(failure), view });
+            let (ticket, view, resent) = (pending.ticket, self.peers.view(), pending.resent);
+            let outcome = Err(failure);
+            self.completions.push_back(Completion { ticket, first, outcome, view, resent });
         }
         let (outgoing, frame) = (&mut self.outgoing, &pending.frame);
         pending.busy.retain(|replica, at| {
@@ -310,13 +350,18 @@ impl ClientCore {
             *at > now
         });
         if pending.retry_at <= now {
+            if std::mem::take(&mut pending.held) {
+                // Its primary has said 'busy' for long enough, or says nothing: the others decide.
+                self.pace.send_anyway(first);
+            }
+            pending.resent += 1;
             pending.pause = (pending.pause * 2).min(self.settings.max_timeout);
             pending.retry_at = now + pending.pause;
             pending.asked = ReplicaSet::EMPTY;
             ask_all(&self.peers, &mut self.outgoing, pending);
         }
         if pending.body_at.is_some_and(|at| at <= now) {
-            self.peers.was_silent(pending.replier, now);
+            self.peers.was_silent(pending.replier, pending.ticket.0, now);
             self.ask_for_body(first, now);
         }
     }
@@ -331,11 +376,22 @@ impl ClientCore {
         let asked = pending.asked;
         let turn = u64::from(pending.replier.0) + 1;
         let wanted = |r: ReplicaId| agree.contains(r) && !asked.contains(r);
-        if let Some(replica) = self.peers.pick(turn, now, wanted) {
+        if let Some(replica) = self.peers.pick(turn, wanted) {
             pending.asked.insert(replica);
-            pending.body_at = Some(now + self.settings.replier_patience);
+            pending.resent += 1;
+            pending.body_at = Some(now + self.peers.patience(self.settings.replier_patience));
             self.outgoing.push_back((replica, pending.frame.clone()));
         }
+    }
+}
+
+/// Sends a package to the primary, or to all when there is no link to it.
+fn ask_primary(peers: &Peers, outgoing: &mut VecDeque<(ReplicaId, Bytes)>, pending: &mut Pending) {
+    let primary = peers.primary();
+    if pending.everybody || !peers.is_connected(primary) {
+        ask_all(peers, outgoing, pending);
+    } else {
+        outgoing.push_back((primary, pending.frame.clone()));
     }
 }
 

@@ -15,13 +15,16 @@
 //! - A result is believed when f+1 replicas sent replies with its digest (one of them at least is
 //!   correct) and one sent the bytes. A replica's latest word counts, and only one.
 //! - One replica, named in the package, sends the bytes; the others the digest only. When f+1 agree
-//!   and that one stays silent for a short time, or is disconnected, another that agreed is asked
-//!   at once, and the silent one is passed over for a while, longer each time it happens, until it
-//!   sends a result again.
+//!   and that one stays silent for a short time (a few usual round trips), says something else or is
+//!   disconnected, another that agreed is asked at once. From then on the first one is passed over,
+//!   but for a single package now and then, more seldom each time it fails, until it sends a result
+//!   again. So a dead, slow or lying replica costs a client one retransmission, and no package two.
 //! - The primary believed in is the leader of the greatest view that f+1 replicas have reached, so
 //!   that f liars cannot name one.
-//! - 'Busy' is believed of a replica about itself: it is asked again when it says. Only f+1 of them
-//!   put off asking all.
+//! - 'Busy' is believed of a replica about itself: it is asked again when it says. When the primary
+//!   says so the client also sends less: nothing before that time, and then fewer packages at once
+//!   ([`ClientCore::held_back`], [`ClientCore::busy_for`]). All are asked when it has said so of one
+//!   package for `max_timeout`; only f+1 of them put that off.
 //! - 'Must sign' makes the client sign for good once f+1 replicas say so; a single one makes it ask
 //!   the others at once.
 //! - Any other refusal ends a package once f+1 replicas give the same one. Its numbers are then used
@@ -35,6 +38,7 @@
 mod blocking;
 mod core;
 mod outcome;
+mod pace;
 mod peers;
 mod pending;
 mod query;

@@ -96,6 +96,9 @@ pub struct Completion {
     pub outcome: Result<Vec<OpResult>, Failure>,
     /// The greatest view that f+1 replicas have reached.
     pub view: View,
+    /// How often it was sent again, since a replica did not answer in time or has no link. Zero
+    /// when all is well.
+    pub resent: u32,
 }
 
 /// The end of a query.

@@ -10,12 +10,20 @@ use tercio_types::{Membership, ReplicaId, ReplicaSet, View};
 const FIRST_PENALTY: Duration = Duration::from_millis(100);
 /// How often that doubles.
 const MAX_DOUBLINGS: u32 = 7;
+/// A replier has this many usual round trips, and at least so long.
+const PATIENCE_TRIPS: u64 = 4;
+const LEAST_PATIENCE: Duration = Duration::from_millis(2);
+/// What a round trip is taken to be before the first.
+const FIRST_TRIP: u64 = 50_000_000;
 
+/// A replica that failed as a replier has `strikes`. It is passed over from then on, but for one
+/// package at a time (`probe`) once its penalty is over, which shows whether it answers again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     view: View,
-    passed_over_until: Nanos,
     strikes: u32,
+    penalty_until: Nanos,
+    probe: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -24,12 +32,14 @@ pub(crate) struct Peers {
     peers: Vec<Peer>,
     connected: ReplicaSet,
     view: View,
+    /// About the median of the round trips, in nanoseconds.
+    trip: u64,
 }
 
 impl Peers {
     pub(crate) fn new(membership: Arc<Membership>) -> Self {
         let peers = vec![Peer::default(); membership.n()];
-        Self { membership, peers, connected: ReplicaSet::EMPTY, view: View(0) }
+        Self { membership, peers, connected: ReplicaSet::EMPTY, view: View(0), trip: FIRST_TRIP }
     }
 
     pub(crate) fn connected(&self) -> ReplicaSet {
@@ -71,44 +81,76 @@ impl Peers {
         moved
     }
 
-    /// Whether it makes sense to wait for a result from `replica`.
-    pub(crate) fn answers(&self, replica: ReplicaId, now: Nanos) -> bool {
-        self.is_connected(replica) && self.peers[replica.index()].passed_over_until <= now
+    /// Whether it makes sense to wait for the result of package number `turn` from `replica`.
+    pub(crate) fn answers(&self, replica: ReplicaId, turn: u64) -> bool {
+        let peer = &self.peers[replica.index()];
+        self.is_connected(replica) && (peer.strikes == 0 || peer.probe == Some(turn))
     }
 
-    /// The one that is to send the result of package number `turn`.
-    pub(crate) fn replier(&self, turn: u64, now: Nanos) -> ReplicaId {
-        self.pick(turn, now, |_| true).unwrap_or_else(|| self.membership.primary(View(turn)))
+    /// A package came back after so long. The estimate moves by a small step towards it, so that
+    /// one replica's delays do not move it far.
+    pub(crate) fn took(&mut self, trip: Duration) {
+        let step = self.trip / 16 + 1;
+        if trip > Duration::from_nanos(self.trip) {
+            self.trip += step;
+        } else {
+            self.trip = self.trip.saturating_sub(step);
+        }
     }
 
-    /// One of those that are `wanted`, beginning with that of `turn`; better one that answers.
-    pub(crate) fn pick(
-        &self,
-        turn: u64,
-        now: Nanos,
-        wanted: impl Fn(ReplicaId) -> bool,
-    ) -> Option<ReplicaId> {
+    /// How long a replier may stay silent once f+1 agree: a few round trips, at most `most`.
+    pub(crate) fn patience(&self, most: Duration) -> Duration {
+        Duration::from_nanos(PATIENCE_TRIPS * self.trip).max(LEAST_PATIENCE).min(most)
+    }
+
+    /// The one that is to send the result of package number `turn`: whose turn it is, or the next
+    /// that is trusted.
+    pub(crate) fn replier(&mut self, turn: u64, now: Nanos) -> ReplicaId {
+        let Some(next) = self.pick(turn, |_| true) else {
+            return self.membership.primary(View(turn));
+        };
+        let due = self.membership.primary(View(turn % self.membership.n() as u64));
+        let peer = &mut self.peers[due.index()];
+        let free = peer.probe.is_none_or(|other| other == turn);
+        let probes = peer.strikes > 0 && free && peer.penalty_until <= now;
+        if probes && self.connected.contains(due) {
+            peer.probe = Some(turn);
+            return due;
+        }
+        next
+    }
+
+    /// One of those that are `wanted`, beginning with that of `turn`; better one that is trusted.
+    pub(crate) fn pick(&self, turn: u64, wanted: impl Fn(ReplicaId) -> bool) -> Option<ReplicaId> {
         let n = self.membership.n() as u64;
         let circle = || (0..n).map(|i| self.membership.primary(View(turn % n + i)));
         let linked = || circle().filter(|r| self.is_connected(*r) && wanted(*r));
-        linked().find(|r| self.answers(*r, now)).or_else(|| linked().next())
+        let trusted = |r: &ReplicaId| self.peers[r.index()].strikes == 0;
+        linked().find(trusted).or_else(|| linked().next())
     }
 
-    /// The replier of a result that others agreed on was silent. It is passed over for a while,
-    /// twice as long as the last time; packages that were under way meanwhile do not count.
-    pub(crate) fn was_silent(&mut self, replica: ReplicaId, now: Nanos) {
+    /// The replier of package number `turn` did not send the result that others agreed on. Only
+    /// the first such package counts, and later those that were to show whether it has recovered.
+    pub(crate) fn was_silent(&mut self, replica: ReplicaId, turn: u64, now: Nanos) {
         let peer = &mut self.peers[replica.index()];
-        if peer.passed_over_until > now {
-            return;
+        if peer.strikes == 0 || peer.probe == Some(turn) {
+            peer.penalty_until = now + FIRST_PENALTY * (1 << peer.strikes.min(MAX_DOUBLINGS));
+            peer.strikes += 1;
+            peer.probe = None;
         }
-        peer.passed_over_until = now + FIRST_PENALTY * (1 << peer.strikes);
-        peer.strikes = (peer.strikes + 1).min(MAX_DOUBLINGS);
     }
 
     /// It sent a result.
     pub(crate) fn sent_result(&mut self, replica: ReplicaId) {
         let peer = &mut self.peers[replica.index()];
-        peer.passed_over_until = Nanos(0);
-        peer.strikes = 0;
+        (peer.strikes, peer.probe) = (0, None);
+    }
+
+    /// Package number `turn`, whose replier it was, is over: what it did not show the next must.
+    pub(crate) fn ended(&mut self, replica: ReplicaId, turn: u64) {
+        let peer = &mut self.peers[replica.index()];
+        if peer.probe == Some(turn) {
+            peer.probe = None;
+        }
     }
 }

@@ -37,6 +37,14 @@ pub(crate) struct Pending {
     pub(crate) everybody: bool,
     /// Who was asked for the bytes of the result since all were asked last.
     pub(crate) asked: ReplicaSet,
+    /// Whether it is held back ([`crate::pace`]).
+    pub(crate) held: bool,
+    /// When the primary turned it away first.
+    pub(crate) turned_away: Option<Nanos>,
+    /// How often it was sent again since somebody did not answer in time.
+    pub(crate) resent: u32,
+    /// When it was sent first, or again after it was held back.
+    pub(crate) sent_at: Nanos,
     /// When to ask again which of those that were busy.
     pub(crate) busy: BTreeMap<ReplicaId, Nanos>,
     /// When the bytes are asked for elsewhere.

@@ -1,7 +1,7 @@
 //! What replicas say, checked and counted.
 
 use crate::core::{ClientCore, ask_all};
-use crate::pending::seal;
+use crate::pending::{Pending, seal};
 use crate::tally::{Said, Tally};
 use crate::{ClientAuth, Completion, Failure, Nanos};
 use bytes::Bytes;
@@ -57,6 +57,7 @@ impl ClientCore {
             _ => self.on_answer(from, frame),
         }
         self.rearm(first);
+        self.release(now);
     }
 
     /// A verified REPLY.
@@ -96,11 +97,21 @@ impl ClientCore {
                 fits.then_some(results).ok_or(DecodeError::NotCanonical("count of results"))
             });
             self.peers.sent_result(sender);
+            if pending.resent == 0 {
+                self.peers.took(pending.sent_at.until(now));
+            }
             self.complete(first, results.map_err(Failure::BadResults));
+            return;
+        }
+        let (replier, turn) = (pending.replier, pending.ticket.0);
+        if pending.asked.is_empty() && pending.tally.speakers().contains(replier) {
+            // It has spoken, and did not send what f+1 agree on.
+            self.peers.was_silent(replier, turn, now);
+            self.ask_for_body(first, now);
         } else if pending.body_at.is_none() {
-            if self.peers.answers(pending.replier, now) {
-                let pending = self.pending.get_mut(&first).expect("just seen");
-                pending.body_at = Some(now + self.settings.replier_patience);
+            if self.peers.answers(replier, turn) {
+                let patience = self.peers.patience(self.settings.replier_patience);
+                self.pending.get_mut(&first).expect("just seen").body_at = Some(now + patience);
             } else {
                 self.ask_for_body(first, now);
             }
@@ -115,8 +126,8 @@ impl ClientCore {
     ) {
         let pending = self.forget(first).expect("the caller has just seen it");
         if pending.deadline.is_some() {
-            let (ticket, view) = (pending.ticket, self.peers.view());
-            self.completions.push_back(Completion { ticket, first, outcome, view });
+            let (ticket, view, resent) = (pending.ticket, self.peers.view(), pending.resent);
+            self.completions.push_back(Completion { ticket, first, outcome, view, resent });
         } else if !pending.filler {
             self.count("completed_too_late");
         }
@@ -124,13 +135,15 @@ impl ClientCore {
 
     /// f+1 replicas reached another view: its primary gets what was sent to the last one alone.
     fn follow_primary(&mut self) {
+        self.pace.reopen();
         let primary = self.peers.primary();
+        let wanted = |p: &Pending| !p.everybody && !p.held;
         if self.peers.is_connected(primary) {
-            for pending in self.pending.values().filter(|p| !p.everybody) {
+            for pending in self.pending.values().filter(|p| wanted(p)) {
                 self.outgoing.push_back((primary, pending.frame.clone()));
             }
         } else {
-            for pending in self.pending.values_mut().filter(|p| !p.everybody) {
+            for pending in self.pending.values_mut().filter(|p| wanted(p)) {
                 ask_all(&self.peers, &mut self.outgoing, pending);
             }
         }
@@ -150,6 +163,16 @@ impl ClientCore {
             Reason::Busy => {
                 let hint = Duration::from_millis(reject.retry_after_ms.into());
                 let hint = hint.clamp(LEAST_HINT, self.settings.max_timeout.max(LEAST_HINT));
+                if from == self.peers.primary() && !pending.everybody {
+                    if !pending.held {
+                        pending.held = true;
+                        let since = *pending.turned_away.get_or_insert(now);
+                        pending.retry_at = since + self.settings.max_timeout;
+                        self.pace.turned_away(first, now, hint);
+                        self.count("turned_away");
+                    }
+                    return;
+                }
                 pending.busy.insert(from, now + hint);
                 if pending.busy.len() >= self.membership.reply_threshold() {
                     pending.retry_at = pending.retry_at.max(now + hint + pending.pause);
@@ -179,7 +202,9 @@ impl ClientCore {
         self.auth = ClientAuth::Signature;
         for pending in self.pending.values_mut() {
             pending.frame = seal(&self.keys, self.auth, pending.key, pending.content.clone());
-            ask_all(&self.peers, &mut self.outgoing, pending);
+            if !pending.held {
+                ask_all(&self.peers, &mut self.outgoing, pending);
+            }
         }
     }
 
@@ -188,9 +213,9 @@ impl ClientCore {
     fn refused(&mut self, first: RequestSeq, reason: Reason, by: Vec<ReplicaId>, now: Nanos) {
         let mut pending = self.forget(first).expect("the caller has just seen it");
         if pending.deadline.take().is_some() {
-            let (ticket, view) = (pending.ticket, self.peers.view());
+            let (ticket, view, resent) = (pending.ticket, self.peers.view(), pending.resent);
             let outcome = Err(Failure::Refused { reason, by });
-            self.completions.push_back(Completion { ticket, first, outcome, view });
+            self.completions.push_back(Completion { ticket, first, outcome, view, resent });
         }
         if pending.filler {
             return self.count("numbers_left_open");
@@ -204,9 +229,11 @@ impl ClientCore {
         pending.tally = Tally::new(self.membership.n());
         pending.rejects.fill(None);
         pending.busy.clear();
+        pending.held = false;
         (pending.asked, pending.body_at) = (ReplicaSet::EMPTY, None);
         pending.pause = self.settings.timeout;
         pending.retry_at = now + pending.pause;
+        self.pace.send();
         ask_all(&self.peers, &mut self.outgoing, &mut pending);
         self.adopt(pending);
     }

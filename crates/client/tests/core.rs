@@ -206,6 +206,105 @@ fn a_silent_replier_is_replaced_and_remembered() {
     assert!(named[4..].contains(&1), "{named:?}");
 }
 
+/// Answers everything but replica `except`, which says what `says` makes of a package's number.
+fn serve_all(
+    w: &mut World,
+    except: u16,
+    mut says: impl FnMut(&mut Replica, &Bytes) -> Option<Bytes>,
+) -> usize {
+    let mut asked = 0;
+    for (to, bytes) in w.sent() {
+        asked += 1;
+        // The primary hands it to the others.
+        let again = to != 0 || w.replicas[0].knows(&bytes);
+        let by: Vec<u16> = if again { vec![to] } else { (0..4).collect() };
+        for replica in by {
+            let answer = if replica == except {
+                says(&mut w.replicas[usize::from(replica)], &bytes)
+            } else {
+                Some(w.replicas[usize::from(replica)].serve(&bytes))
+            };
+            if let Some(answer) = answer {
+                w.hear(replica, &answer);
+            }
+        }
+    }
+    asked
+}
+
+/// Shows 2 of a dead backup: its link is open and it says nothing, or lies. Each package is sent
+/// again once at most, and hardly any are.
+#[test]
+fn a_dead_or_lying_replier_costs_no_package_two_retransmissions() {
+    for lies in [false, true] {
+        let mut w = World::new(4);
+        let mut resent = vec![];
+        for round in 0..2000 {
+            w.submit("op");
+            w.submit("op");
+            for _ in 0..4 {
+                serve_all(&mut w, 1, |replica, bytes| {
+                    let package = replica.read(bytes);
+                    lies.then(|| replica.full(package.first, &did("a lie")))
+                });
+                // Nobody has to wait for one that lies.
+                w.pass(if lies { Duration::ZERO } else { MS });
+            }
+            if !lies {
+                w.pass(20 * MS);
+                serve_all(&mut w, 1, |_, _| None);
+            }
+            let done = w.done();
+            assert_eq!(done.len(), 2, "round {round}");
+            resent.extend(done.iter().map(|c| c.resent));
+            assert!(done.iter().all(|c| c.outcome == Ok(did("op"))));
+            w.pass(MS);
+        }
+        assert!(resent.iter().all(|n| *n <= 1), "no package twice");
+        let paid: u32 = resent.iter().sum();
+        assert!((1..=20).contains(&paid), "{paid} of {} packages paid", resent.len());
+    }
+}
+
+/// A replier that comes late, though within the most patience, is found out by the round trips of
+/// the others.
+#[test]
+fn a_slow_replier_is_passed_over() {
+    let mut w = World::new(4);
+    let late = |w: &mut World| {
+        // Package by package; replica 1 would answer 15 ms after the others.
+        w.submit("op");
+        let sent = w.sent();
+        let slow = w.replicas[0].read(&sent[0].1).replier == ReplicaId(1);
+        for r in [0, 2, 3] {
+            let answer = w.replicas[usize::from(r)].serve(&sent[0].1);
+            w.hear(r, &answer);
+        }
+        let mut time = 0;
+        while slow && w.core.outstanding() > 0 {
+            for (to, bytes) in w.sent() {
+                let answer = w.replicas[usize::from(to)].serve(&bytes);
+                w.hear(to, &answer);
+            }
+            w.pass(MS);
+            time += 1;
+            if time == 15 {
+                let answer = w.replicas[1].serve(&sent[0].1);
+                w.hear(1, &answer);
+            }
+        }
+        assert_eq!(w.done().len(), 1);
+        w.pass(MS / 10);
+        slow
+    };
+    // At first its time is that of anybody whom nothing is known of.
+    for _ in 0..400 {
+        late(&mut w);
+    }
+    let named = (0..400).filter(|_| late(&mut w)).count();
+    assert!(named <= 4, "{named} of 400 packages named it");
+}
+
 #[test]
 fn a_disconnected_replier_is_replaced_at_once() {
     let mut w = World::new(4);
@@ -315,9 +414,11 @@ fn busy_is_asked_again_when_it_says() {
     assert_eq!(w.receivers(), [0; 0]);
     w.pass(MS);
     assert_eq!(w.receivers(), [0], "the busy one only");
-    // One that lies does not keep us from asking the others in time.
+    // One that lies does not keep us from asking the others for ever.
     w.reject(0, 1, Reason::Busy, u32::MAX);
-    w.pass(150 * MS);
+    w.pass(1949 * MS);
+    assert_eq!(w.receivers(), [0; 0]);
+    w.pass(MS);
     assert_eq!(w.receivers(), [0, 1, 2, 3]);
     // f+1 do, since one of them is right.
     w.reject(1, 1, Reason::Busy, 1000);
@@ -329,6 +430,68 @@ fn busy_is_asked_again_when_it_says() {
     w.full(1, 1, &did("op"));
     w.full(2, 1, &did("op"));
     assert_eq!(w.outcome(), Ok(did("op")));
+}
+
+/// f31's other half: a client that is turned away sends less, and finds its way back.
+#[test]
+fn a_client_that_is_turned_away_holds_back() {
+    let mut w = World::new(4);
+    for _ in 0..100 {
+        w.submit("op");
+    }
+    assert_eq!(w.sent().len(), 100);
+    // The last forty are too many.
+    for first in 61..=100 {
+        w.reject(0, first, Reason::Busy, 30);
+    }
+    assert_eq!((w.core.held_back(), w.core.busy_for(w.now)), (40, 30 * MS));
+    w.submit("one more");
+    assert_eq!(w.sent(), [], "nothing new while it is busy");
+    for first in 1..=40 {
+        w.full(0, first, &did("op"));
+        w.brief(1, first, &did("op"));
+    }
+    assert_eq!(w.done().len(), 40);
+    assert_eq!(w.sent(), [], "nor when others end");
+    w.pass(29 * MS);
+    assert_eq!(w.sent(), []);
+    assert_eq!(w.core.poll_timeout(), Some(w.now + MS));
+    w.pass(MS);
+    let sent = w.sent();
+    // Three quarters of the hundred may be under way; twenty still are.
+    assert_eq!(sent.len(), 41, "all that waited");
+    assert!(sent.iter().all(|(to, _)| *to == 0), "to the primary alone");
+    let first = |bytes: &Bytes| Frame::decode(bytes, Suite::default()).unwrap().key.seq;
+    let order: Vec<u64> = sent.iter().map(|(_, bytes)| first(bytes)).collect();
+    assert_eq!(order, (61..=101).collect::<Vec<_>>(), "the oldest first");
+    for first in 41..=101 {
+        w.full(0, first, &did(if first > 100 { "one more" } else { "op" }));
+        w.brief(1, first, &did(if first > 100 { "one more" } else { "op" }));
+    }
+    let done = w.done();
+    assert_eq!(done.len(), 61);
+    assert!(done.iter().all(|c| c.resent == 0), "being turned away is not being unanswered");
+    assert_eq!(w.core.held_back(), 0);
+    // The window opens again by what ends.
+    let mut most = 0;
+    for _ in 0..20 {
+        let before = w.core.next_number().0;
+        for _ in 0..200 {
+            w.submit("op");
+        }
+        let mut open = vec![];
+        while open.len() < 200 {
+            let sent: Vec<u64> = w.sent().iter().map(|(_, bytes)| first(bytes)).collect();
+            most = most.max(sent.len());
+            for first in sent {
+                open.push(first);
+                w.full(0, first, &did("op"));
+                w.brief(1, first, &did("op"));
+            }
+        }
+        assert_eq!(w.core.next_number().0, before + 200);
+    }
+    assert_eq!(most, 200);
 }
 
 #[test]

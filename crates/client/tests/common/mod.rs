@@ -92,6 +92,12 @@ impl Replica {
         self.keys.verify(request).unwrap().into_inner().message.0
     }
 
+    /// Whether it has answered this package before.
+    pub fn knows(&mut self, bytes: &Bytes) -> bool {
+        let first = self.read(bytes).first;
+        self.answered.contains(&first)
+    }
+
     /// Answers as the contract says: the replier in full, the others briefly, and whoever is asked
     /// again in full.
     pub fn serve(&mut self, bytes: &Bytes) -> Bytes {
