@@ -93,6 +93,30 @@ impl Book {
         }
     }
 
+    /// How much an order of `side` would trade at once at `price` or better in at most `most`
+    /// trades, at most `quantity`, and what that comes to in the quote asset.
+    pub(crate) fn reach(&self, side: Side, price: u64, quantity: u64, most: u32) -> (u64, u128) {
+        let (mut left, mut value, mut trades) = (quantity, 0, 0);
+        // Whether the order goes on beyond a level.
+        let mut take = |(&price, level): (&u64, &Level)| {
+            for maker in self.queue(level) {
+                if left == 0 || trades == most {
+                    return false;
+                }
+                let traded = left.min(maker.remaining);
+                left -= traded;
+                value += u128::from(price) * u128::from(traded);
+                trades += 1;
+            }
+            true
+        };
+        match side {
+            Side::Bid => self.asks.range(..=price).all(&mut take),
+            Side::Ask => self.bids.range(price..).rev().all(&mut take),
+        };
+        (quantity - left, value)
+    }
+
     /// Lets an order rest behind all others of its price.
     pub(crate) fn rest(&mut self, account: u32, id: u64, side: Side, price: u64, remaining: u64) {
         let seq = self.next_seq;

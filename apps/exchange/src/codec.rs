@@ -27,6 +27,15 @@ impl Side {
     }
 }
 
+/// The fields of an order with a price, after the first byte.
+fn put_order(out: &mut Vec<u8>, symbol: u16, id: u64, side: Side, price: i64, quantity: i64) {
+    out.extend_from_slice(&symbol.to_le_bytes());
+    out.extend_from_slice(&id.to_le_bytes());
+    out.push(side.number());
+    out.extend_from_slice(&price.to_le_bytes());
+    out.extend_from_slice(&quantity.to_le_bytes());
+}
+
 impl Command {
     /// Reads a command from all of `bytes`.
     ///
@@ -48,11 +57,7 @@ impl Encode for Command {
         match *self {
             Self::Limit { symbol, id, side, price, quantity } => {
                 out.push(1);
-                out.extend_from_slice(&symbol.to_le_bytes());
-                out.extend_from_slice(&id.to_le_bytes());
-                out.push(side.number());
-                out.extend_from_slice(&price.to_le_bytes());
-                out.extend_from_slice(&quantity.to_le_bytes());
+                put_order(out, symbol, id, side, price, quantity);
             }
             Self::Cancel { symbol, id } => {
                 out.push(2);
@@ -71,6 +76,28 @@ impl Encode for Command {
                 out.extend_from_slice(&asset.to_le_bytes());
                 out.extend_from_slice(&amount.to_le_bytes());
             }
+            Self::ImmediateOrCancel { symbol, id, side, price, quantity } => {
+                out.push(5);
+                put_order(out, symbol, id, side, price, quantity);
+            }
+            Self::FillOrKill { symbol, id, side, price, quantity } => {
+                out.push(6);
+                put_order(out, symbol, id, side, price, quantity);
+            }
+            Self::Market { symbol, id, side, quantity } => {
+                out.push(7);
+                out.extend_from_slice(&symbol.to_le_bytes());
+                out.extend_from_slice(&id.to_le_bytes());
+                out.push(side.number());
+                out.extend_from_slice(&quantity.to_le_bytes());
+            }
+            Self::Replace { symbol, id, price, quantity } => {
+                out.push(8);
+                out.extend_from_slice(&symbol.to_le_bytes());
+                out.extend_from_slice(&id.to_le_bytes());
+                out.extend_from_slice(&price.to_le_bytes());
+                out.extend_from_slice(&quantity.to_le_bytes());
+            }
         }
     }
 }
@@ -84,14 +111,17 @@ impl Decode for Command {
     fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
         // One slice a command and not one a field: the reader counts references at each.
         match input.u8(OPERATION)? {
-            1 => {
-                let b = input.array::<27>("limit order")?;
-                Ok(Self::Limit {
-                    symbol: u16::from_le_bytes([b[0], b[1]]),
-                    id: u64::from_le_bytes(word(&b, 2)),
-                    side: Side::from_number(b[10])?,
-                    price: i64::from_le_bytes(word(&b, 11)),
-                    quantity: i64::from_le_bytes(word(&b, 19)),
+            kind @ (1 | 5 | 6) => {
+                let b = input.array::<27>("order")?;
+                let symbol = u16::from_le_bytes([b[0], b[1]]);
+                let id = u64::from_le_bytes(word(&b, 2));
+                let side = Side::from_number(b[10])?;
+                let price = i64::from_le_bytes(word(&b, 11));
+                let quantity = i64::from_le_bytes(word(&b, 19));
+                Ok(match kind {
+                    1 => Self::Limit { symbol, id, side, price, quantity },
+                    5 => Self::ImmediateOrCancel { symbol, id, side, price, quantity },
+                    _ => Self::FillOrKill { symbol, id, side, price, quantity },
                 })
             }
             2 => {
@@ -114,6 +144,24 @@ impl Decode for Command {
                 asset: input.u16("deposit")?,
                 amount: i128::from_le_bytes(input.array("deposit")?),
             }),
+            7 => {
+                let b = input.array::<19>("market order")?;
+                Ok(Self::Market {
+                    symbol: u16::from_le_bytes([b[0], b[1]]),
+                    id: u64::from_le_bytes(word(&b, 2)),
+                    side: Side::from_number(b[10])?,
+                    quantity: i64::from_le_bytes(word(&b, 11)),
+                })
+            }
+            8 => {
+                let b = input.array::<26>("replace")?;
+                Ok(Self::Replace {
+                    symbol: u16::from_le_bytes([b[0], b[1]]),
+                    id: u64::from_le_bytes(word(&b, 2)),
+                    price: i64::from_le_bytes(word(&b, 10)),
+                    quantity: i64::from_le_bytes(word(&b, 18)),
+                })
+            }
             other => Err(DecodeError::Unknown { what: OPERATION, found: other.into() }),
         }
     }

@@ -66,6 +66,55 @@ pub enum Command {
         /// What is to be left at most, in lots.
         quantity: i64,
     },
+    /// Buys or sells at a price or better; what does not trade at once is given up.
+    ImmediateOrCancel {
+        /// The market.
+        symbol: u16,
+        /// The client's name for the order, free among the symbol's resting orders.
+        id: u64,
+        /// Buy or sell.
+        side: Side,
+        /// The worst acceptable price, in ticks; positive.
+        price: i64,
+        /// How much, in lots; positive.
+        quantity: i64,
+    },
+    /// Buys or sells the whole quantity at once at a price or better, or is refused.
+    FillOrKill {
+        /// The market.
+        symbol: u16,
+        /// The client's name for the order, free among the symbol's resting orders.
+        id: u64,
+        /// Buy or sell.
+        side: Side,
+        /// The worst acceptable price, in ticks; positive.
+        price: i64,
+        /// How much, in lots; positive.
+        quantity: i64,
+    },
+    /// Buys or sells at whatever prices the book has; what it does not have is given up.
+    Market {
+        /// The market.
+        symbol: u16,
+        /// The client's name for the order, free among the symbol's resting orders.
+        id: u64,
+        /// Buy or sell.
+        side: Side,
+        /// How much, in lots; positive.
+        quantity: i64,
+    },
+    /// Gives a resting order another price and another rest. With the same price and no more left
+    /// than before it keeps its place in the queue; otherwise it comes in anew under its id.
+    Replace {
+        /// The market.
+        symbol: u16,
+        /// The order.
+        id: u64,
+        /// Its new price, in ticks; positive.
+        price: i64,
+        /// What is to be left of it, in lots; positive.
+        quantity: i64,
+    },
     /// Brings an amount of an asset into the exchange. Only the operator of the settings may.
     Deposit {
         /// The client whose account receives it.
@@ -95,16 +144,17 @@ pub struct Fill {
 pub enum Outcome {
     /// Refused; nothing was changed.
     Rejected(Reject),
-    /// A limit order was accepted.
+    /// An order was accepted, or one that was replaced came in anew.
     Placed {
         /// What rests in the book, in lots; zero when nothing does.
         remaining: u64,
-        /// What was given up because the order met its limit of trades, in lots.
+        /// What was given up, in lots: because the order met its limit of trades, or does not
+        /// rest and found no more to trade with.
         dropped: u64,
         /// The trades it made at once, in order.
         fills: Vec<Fill>,
     },
-    /// An order was reduced and still rests.
+    /// An order was reduced, or replaced in its place, and still rests.
     Reduced {
         /// What is left of it, in lots.
         remaining: u64,
@@ -162,5 +212,7 @@ tercio_execution::reasons! {
         InvalidAmount = 18, "the amount must be positive";
         /// The deposits of the asset would exceed 2^120.
         BalanceOverflow = 19, "the balance overflows";
+        /// A fill-or-kill order would not trade wholly at once.
+        NotFilled = 20, "the order cannot be filled at once";
     }
 }

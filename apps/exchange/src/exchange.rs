@@ -19,13 +19,52 @@ pub struct Exchange {
     pub(crate) tree: StateTree,
 }
 
-/// A limit order on its way in, its numbers checked.
+/// What an order does with what does not trade at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It rests in the book.
+    Limit,
+    /// It is given up.
+    ImmediateOrCancel,
+    /// Nothing trades then.
+    FillOrKill,
+    /// It is given up; the order takes any price, and has none of its own.
+    Market,
+}
+
+/// An order as a client gives it.
+#[derive(Clone, Copy)]
+struct NewOrder {
+    kind: Kind,
+    symbol: u16,
+    id: u64,
+    side: Side,
+    /// Anything for [`Kind::Market`].
+    price: i64,
+    quantity: i64,
+}
+
+/// An order on its way in, its numbers checked.
 struct Taker {
     account: u32,
     id: u64,
     side: Side,
     price: u64,
     quantity: u64,
+    /// Whether what is left of it rests.
+    rests: bool,
+}
+
+/// Looks whether an order's numbers make sense together.
+fn check_numbers(price: i64, quantity: i64) -> Result<(u64, u64), Reject> {
+    if price <= 0 {
+        return Err(Reject::InvalidPrice);
+    }
+    if quantity <= 0 {
+        return Err(Reject::InvalidQuantity);
+    }
+    price.checked_mul(quantity).ok_or(Reject::ValueOverflow)?;
+    Ok((price as u64, quantity as u64))
 }
 
 impl Exchange {
@@ -63,7 +102,23 @@ impl Exchange {
     pub fn apply(&mut self, client: ClientId, command: &Command) -> Outcome {
         let outcome = match *command {
             Command::Limit { symbol, id, side, price, quantity } => {
-                self.limit(client, symbol, id, side, price, quantity)
+                let kind = Kind::Limit;
+                self.enter(client, &NewOrder { kind, symbol, id, side, price, quantity })
+            }
+            Command::ImmediateOrCancel { symbol, id, side, price, quantity } => {
+                let kind = Kind::ImmediateOrCancel;
+                self.enter(client, &NewOrder { kind, symbol, id, side, price, quantity })
+            }
+            Command::FillOrKill { symbol, id, side, price, quantity } => {
+                let kind = Kind::FillOrKill;
+                self.enter(client, &NewOrder { kind, symbol, id, side, price, quantity })
+            }
+            Command::Market { symbol, id, side, quantity } => {
+                let kind = Kind::Market;
+                self.enter(client, &NewOrder { kind, symbol, id, side, price: 1, quantity })
+            }
+            Command::Replace { symbol, id, price, quantity } => {
+                self.replace(client, symbol, id, price, quantity)
             }
             Command::Cancel { symbol, id } => self.reduce(client, symbol, id, 0),
             Command::Reduce { symbol, id, quantity } => self.reduce(client, symbol, id, quantity),
@@ -74,44 +129,82 @@ impl Exchange {
         outcome.unwrap_or_else(Outcome::Rejected)
     }
 
-    fn limit(
-        &mut self,
-        client: ClientId,
-        symbol: u16,
-        id: u64,
-        side: Side,
-        price: i64,
-        quantity: i64,
-    ) -> Result<Outcome, Reject> {
-        let book = self.books.get_mut(usize::from(symbol)).ok_or(Reject::UnknownSymbol)?;
-        if price <= 0 {
-            return Err(Reject::InvalidPrice);
-        }
-        if quantity <= 0 {
-            return Err(Reject::InvalidQuantity);
-        }
-        price.checked_mul(quantity).ok_or(Reject::ValueOverflow)?;
-        let (price, quantity) = (price as u64, quantity as u64);
+    fn enter(&mut self, client: ClientId, order: &NewOrder) -> Result<Outcome, Reject> {
+        let NewOrder { kind, symbol, id, side, price, quantity } = *order;
+        let book = self.books.get(usize::from(symbol)).ok_or(Reject::UnknownSymbol)?;
+        let (price, quantity) = check_numbers(price, quantity)?;
+        let rests = kind == Kind::Limit;
+        let price = match (kind, side) {
+            (Kind::Market, Side::Bid) => u64::MAX,
+            (Kind::Market, Side::Ask) => 0,
+            _ => price,
+        };
         if book.find(id).is_some() {
             return Err(Reject::DuplicateOrder);
         }
-        if book.slots.len() >= self.settings.max_book_orders {
+        if rests && book.slots.len() >= self.settings.max_book_orders {
             return Err(Reject::BookFull);
         }
-        let (asset, cost) = book.cost(side, price, quantity);
         let found = self.accounts.find(client);
-        if found.is_some_and(|a| self.accounts.get(a).open >= self.settings.max_open_orders) {
+        let open = found.map_or(0, |account| self.accounts.get(account).open);
+        if rests && open >= self.settings.max_open_orders {
             return Err(Reject::TooManyOpenOrders);
         }
+        let max_fills = self.settings.max_fills;
+        let (asset, cost) = match (kind, side) {
+            (Kind::Market, Side::Bid) => {
+                (book.quote, book.reach(side, price, quantity, max_fills).1)
+            }
+            _ => book.cost(side, price, quantity),
+        };
         let free = found.map_or(self.settings.credit, |a| self.accounts.balance(a, asset).free);
         if free < cost {
             return Err(Reject::InsufficientBalance);
         }
+        if kind == Kind::FillOrKill && book.reach(side, price, quantity, max_fills).0 < quantity {
+            return Err(Reject::NotFilled);
+        }
         let account = self.account(client)?;
         let book = &mut self.books[usize::from(symbol)];
-        let taker = Taker { account, id, side, price, quantity };
-        let max_fills = self.settings.max_fills as usize;
-        Ok(place(&mut self.accounts, book, &taker, max_fills))
+        let taker = Taker { account, id, side, price, quantity, rests };
+        Ok(place(&mut self.accounts, book, &taker, max_fills as usize))
+    }
+
+    /// The slot of an order that is the client's.
+    fn own(&self, client: ClientId, symbol: u16, id: u64) -> Result<u32, Reject> {
+        let book = self.books.get(usize::from(symbol)).ok_or(Reject::UnknownSymbol)?;
+        let slot = book.find(id).ok_or(Reject::UnknownOrder)?;
+        let owner = book.slots.get(slot).account;
+        let owns = self.accounts.get(owner).client == client;
+        owns.then_some(slot).ok_or(Reject::NotOwner)
+    }
+
+    fn replace(
+        &mut self,
+        client: ClientId,
+        symbol: u16,
+        id: u64,
+        price: i64,
+        quantity: i64,
+    ) -> Result<Outcome, Reject> {
+        let slot = self.own(client, symbol, id)?;
+        let book = &mut self.books[usize::from(symbol)];
+        let old = *book.slots.get(slot);
+        let (price, left) = check_numbers(price, quantity)?;
+        if price == old.price && left <= old.remaining {
+            return self.reduce(client, symbol, id, quantity);
+        }
+        let (asset, released) = book.cost(old.side, old.price, old.remaining);
+        let (_, cost) = book.cost(old.side, price, left);
+        if self.accounts.balance(old.account, asset).free + released < cost {
+            return Err(Reject::InsufficientBalance);
+        }
+        self.accounts.release(old.account, asset, released);
+        book.remove(slot);
+        self.accounts.order_gone(old.account);
+        let (account, side, rests) = (old.account, old.side, true);
+        let taker = Taker { account, id, side, price, quantity: left, rests };
+        Ok(place(&mut self.accounts, book, &taker, self.settings.max_fills as usize))
     }
 
     /// The client's account, opened when there is none.
@@ -132,12 +225,9 @@ impl Exchange {
         id: u64,
         quantity: i64,
     ) -> Result<Outcome, Reject> {
-        let book = self.books.get_mut(usize::from(symbol)).ok_or(Reject::UnknownSymbol)?;
-        let slot = book.find(id).ok_or(Reject::UnknownOrder)?;
+        let slot = self.own(client, symbol, id)?;
+        let book = &mut self.books[usize::from(symbol)];
         let order = *book.slots.get(slot);
-        if self.accounts.get(order.account).client != client {
-            return Err(Reject::NotOwner);
-        }
         book.revision += 1;
         book.meta_dirty = true;
         let target = order.remaining.min(quantity.max(0) as u64);
@@ -191,7 +281,7 @@ impl Exchange {
 }
 
 /// Trades an order against the other side, best price first and oldest order first at a price,
-/// each at the resting order's price; lets the rest rest.
+/// each at the resting order's price; lets the rest rest, or gives it up.
 fn place(accounts: &mut Accounts, book: &mut Book, taker: &Taker, max_fills: usize) -> Outcome {
     book.revision += 1;
     book.meta_dirty = true;
@@ -224,6 +314,9 @@ fn place(accounts: &mut Accounts, book: &mut Book, taker: &Taker, max_fills: usi
         settle(accounts, book, taker, maker.account, price, quantity);
         let trade = book.record(taker.id, maker.id, price, quantity, taker.side);
         fills.push(Fill { trade, maker: maker.id, price, quantity });
+    }
+    if !taker.rests {
+        dropped += std::mem::take(&mut remaining);
     }
     if remaining > 0 {
         let (asset, cost) = book.cost(taker.side, taker.price, remaining);

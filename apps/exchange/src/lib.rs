@@ -22,6 +22,7 @@ pub mod replay;
 mod settings;
 mod slots;
 mod state;
+pub mod text;
 
 pub use command::{Command, Fill, Outcome, Reject, Side};
 pub use exchange::Exchange;

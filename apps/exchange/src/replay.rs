@@ -167,7 +167,7 @@ pub enum CollectError {
 pub struct Summary {
     /// The events.
     pub orders: u64,
-    /// The limit orders that were accepted.
+    /// The orders that were accepted.
     pub placed: u64,
     /// The orders that were reduced (or left as they were) and still rest.
     pub reduced: u64,
@@ -177,7 +177,7 @@ pub struct Summary {
     pub unknown: u64,
     /// The events that were refused for any other reason.
     pub rejected: BTreeMap<Reject, u64>,
-    /// The limit orders that gave up a part because they met their limit of trades.
+    /// The orders that gave up a part.
     pub cut: u64,
     /// The trades.
     pub trades: u64,
@@ -215,12 +215,26 @@ pub fn trades_from_outcomes<'a>(
     results: impl IntoIterator<Item = (&'a Command, &'a Outcome)>,
 ) -> Result<Vec<Trade>, CollectError> {
     let mut trades = Vec::new();
+    // A command that replaces an order does not say its side again.
+    let mut sides = BTreeMap::new();
     for (i, result) in results.into_iter().enumerate() {
         let (taker, taker_side, fills) = match result {
-            (Command::Limit { id, side, .. }, Outcome::Placed { fills, .. }) => (*id, *side, fills),
+            (
+                Command::Limit { id, side, .. }
+                | Command::ImmediateOrCancel { id, side, .. }
+                | Command::FillOrKill { id, side, .. }
+                | Command::Market { id, side, .. },
+                Outcome::Placed { fills, .. },
+            ) => {
+                sides.insert(*id, *side);
+                (*id, *side, fills)
+            }
+            (Command::Replace { id, .. }, Outcome::Placed { fills, .. }) => {
+                (*id, *sides.get(id).ok_or(CollectError::Mismatch(i))?, fills)
+            }
             (_, Outcome::Rejected(_))
             | (Command::Cancel { .. } | Command::Reduce { .. }, Outcome::Cancelled { .. })
-            | (Command::Reduce { .. }, Outcome::Reduced { .. })
+            | (Command::Reduce { .. } | Command::Replace { .. }, Outcome::Reduced { .. })
             | (Command::Deposit { .. }, Outcome::Deposited { .. }) => continue,
             _ => return Err(CollectError::Mismatch(i)),
         };

@@ -30,13 +30,13 @@ pub struct Settings {
     pub credit: u128,
     /// The client that may deposit; nobody when `None`.
     pub operator: Option<ClientId>,
-    /// The most accounts. One is opened by a client's first accepted limit order or deposit.
+    /// The most accounts. One is opened by a client's first accepted order or deposit.
     pub max_accounts: u32,
     /// The most resting orders of an account over all markets.
     pub max_open_orders: u32,
     /// The most resting orders of a market.
     pub max_book_orders: u32,
-    /// The most trades of one limit order; what would trade on beyond them is given up.
+    /// The most trades of one order; what would trade on beyond them is given up.
     pub max_fills: u32,
 }
 

@@ -46,12 +46,19 @@ fn every_reason_is_given_for_its_own_mistake() {
     }
     let deposit = |asset, amount| Command::Deposit { account: 2, asset, amount };
     assert_eq!(e.apply(OPERATOR, &deposit(1, 5)), Outcome::Deposited { free: 1005 });
+    let side = Ask;
+    let fok = |symbol, id, price, quantity| {
+        Command::FillOrKill { symbol, id, side, price, quantity }.to_bytes()
+    };
+    let market = |id, quantity| Command::Market { symbol: 0, id, side, quantity }.to_bytes();
+    let replace =
+        |id, price, quantity| Command::Replace { symbol: 0, id, price, quantity }.to_bytes();
     let long = Bytes::from([&limit(0, 9, Bid, 1, 1).to_bytes()[..], &[0]].concat());
     let mut sideways = limit(0, 9, Bid, 1, 1).to_bytes().to_vec();
     sideways[11] = 2;
     let cases: Vec<(ClientId, Bytes, Reject)> = vec![
         (BOB, Bytes::from_static(&[0]), UnknownOperation),
-        (BOB, Bytes::from_static(&[5, 1, 2, 3]), UnknownOperation),
+        (BOB, Bytes::from_static(&[9, 1, 2, 3]), UnknownOperation),
         (BOB, Bytes::new(), Truncated),
         (BOB, limit(0, 9, Bid, 1, 1).to_bytes().slice(..27), Truncated),
         (BOB, long, TrailingBytes),
@@ -80,6 +87,28 @@ fn every_reason_is_given_for_its_own_mistake() {
         (BOB, Command::Reduce { symbol: 0, id: 1, quantity: 0 }.to_bytes(), NotOwner),
         (CAROL, Command::Cancel { symbol: 0, id: 1 }.to_bytes(), NotOwner),
         (BOB, deposit(0, 1).to_bytes(), NotOperator),
+        (BOB, fok(0, 9, 10, 4), NotFilled),
+        (BOB, fok(0, 9, 10, 3), NotFilled),
+        (BOB, fok(0, 9, 11, 1), NotFilled),
+        (BOB, fok(2, 9, 1, 1), UnknownSymbol),
+        (BOB, fok(0, 1, 10, 1), DuplicateOrder),
+        (BOB, fok(0, 9, 0, 1), InvalidPrice),
+        (BOB, fok(0, 9, 1 << 32, 1 << 31), ValueOverflow),
+        (BOB, fok(0, 9, 1, 1006), InsufficientBalance),
+        (CAROL, fok(0, 9, 10, 1), TooManyAccounts),
+        (BOB, market(1, 0), InvalidQuantity),
+        (BOB, market(1, -1), InvalidQuantity),
+        (BOB, market(4, 1), DuplicateOrder),
+        (BOB, market(9, 1006), InsufficientBalance),
+        (CAROL, market(9, 1), TooManyAccounts),
+        (BOB, replace(9, 1, 1), UnknownOrder),
+        (BOB, replace(1, 1, 1), NotOwner),
+        (ALICE, replace(1, 0, 1), InvalidPrice),
+        (ALICE, replace(1, 10, 0), InvalidQuantity),
+        (ALICE, replace(1, i64::MAX, 2), ValueOverflow),
+        (ALICE, replace(1, 981, 1), InsufficientBalance),
+        (BOB, market(9, 1).slice(..19), Truncated),
+        (BOB, replace(1, 1, 1).slice(..26), Truncated),
         (OPERATOR, deposit(3, 1).to_bytes(), UnknownAsset),
         (OPERATOR, deposit(0, 0).to_bytes(), InvalidAmount),
         (OPERATOR, deposit(0, -1).to_bytes(), InvalidAmount),
@@ -287,13 +316,90 @@ fn results_that_are_not_whole_make_no_files() {
     assert_eq!(book(&[&first, &page(&e, after)]), Err(CollectError::Revision(1)));
 }
 
+#[test]
+fn lines_are_commands_and_outcomes_have_words() {
+    use tercio_exchange::text::{self, TextError};
+    let (symbol, id, side, price, quantity) = (3, 7, Side::Ask, 101, 10);
+    let cases = [
+        ("sell 10 @ 101 in 3 as 7", Command::Limit { symbol, id, side, price, quantity }),
+        (" sell 10  in 3 as 7", Command::Market { symbol, id, side, quantity }),
+        (
+            "sell 10 @ 101 ioc in 3 as 7",
+            Command::ImmediateOrCancel { symbol, id, side, price, quantity },
+        ),
+        ("sell 10 @ 101 fok in 3 as 7", Command::FillOrKill { symbol, id, side, price, quantity }),
+        ("buy -1 in 3 as 7", Command::Market { symbol, id, side: Side::Bid, quantity: -1 }),
+        ("cancel 7 in 3", Command::Cancel { symbol, id }),
+        ("reduce 7 to 10 in 3", Command::Reduce { symbol, id, quantity }),
+        ("replace 7 with 10 @ 101 in 3", Command::Replace { symbol, id, price, quantity }),
+        ("deposit 5 of 2 to 9", Command::Deposit { account: 9, asset: 2, amount: 5 }),
+    ];
+    for (line, command) in cases {
+        assert_eq!(text::parse(line), Ok(command), "{line}");
+    }
+    let usage = TextError::Usage(text::USAGE);
+    for line in ["", "buy", "buy 1 @ in 3 as 7", "buy 1 @ 2 gtc in 3 as 7", "hold 1 in 3 as 7"] {
+        assert_eq!(text::parse(line), Err(usage.clone()), "{line}");
+    }
+    for number in ["x", "1.5", "99999999999999999999"] {
+        let line = format!("buy 1 @ {number} in 0 as 1");
+        assert_eq!(text::parse(&line), Err(TextError::Number(number.into())));
+    }
+    assert_eq!(text::parse("cancel 1 in 65536"), Err(TextError::Number("65536".into())));
+
+    for (line, query) in [
+        ("symbols", Query::Symbols {}),
+        ("top 3", Query::Top { symbol }),
+        ("depth 3 5", Query::Depth { symbol, levels: 5 }),
+        ("order 7 in 3", Query::Order { symbol, id }),
+        ("account 7", Query::Account { client: 7 }),
+        ("trades 3", Query::Trades { symbol }),
+        ("orders 3", Query::Orders { symbol, after: None, limit: 100 }),
+        (r#" {"top":{"symbol":3}}"#, Query::Top { symbol }),
+    ] {
+        assert_eq!(text::parse_query(line), Ok(query), "{line}");
+    }
+    assert_eq!(text::parse_query("top"), Err(TextError::Usage(text::QUERY_USAGE)));
+    assert!(matches!(text::parse_query("{}"), Err(TextError::Json(_))));
+
+    let fills = vec![Fill { trade: 4, maker: 7, price: 101, quantity: 2 }];
+    for (outcome, words) in [
+        (Outcome::Rejected(Reject::NotFilled), "rejected: the order cannot be filled at once"),
+        (Outcome::Placed { remaining: 3, dropped: 0, fills: vec![] }, "accepted; 3 in the book"),
+        (
+            Outcome::Placed { remaining: 0, dropped: 1, fills },
+            "accepted; 0 in the book, 1 given up\ntrade 4: 2 @ 101 with 7",
+        ),
+        (Outcome::Reduced { remaining: 3 }, "3 left, in the same place"),
+        (Outcome::Cancelled { quantity: 3 }, "cancelled; 3 were left"),
+        (Outcome::Deposited { free: 3 }, "deposited; 3 are free"),
+    ] {
+        assert_eq!(outcome.to_string(), words);
+    }
+}
+
+#[test]
+fn a_replaced_order_that_trades_is_the_taker_of_its_side() {
+    let mut e = exchange();
+    let commands = [
+        limit(0, 1, Side::Ask, 10, 1),
+        limit(0, 2, Side::Bid, 9, 1),
+        Command::Replace { symbol: 0, id: 2, price: 10, quantity: 1 },
+    ];
+    let outcomes: Vec<_> = commands.iter().map(|c| e.apply(ALICE, c)).collect();
+    let trades = replay::trades_from_outcomes(commands.iter().zip(&outcomes)).unwrap();
+    assert_eq!((trades[0].taker, trades[0].taker_side, trades[0].maker), (2, Side::Bid, 1));
+    let unknown = replay::trades_from_outcomes([(&commands[2], &outcomes[2])]);
+    assert_eq!(unknown, Err(CollectError::Mismatch(0)));
+}
+
 proptest! {
     #[test]
     fn commands_and_outcomes_have_one_encoding(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         // Mostly garbage; the first byte small so that some is not.
         let mut bytes = bytes;
         if let Some(first) = bytes.first_mut() {
-            *first %= 6;
+            *first %= 10;
         }
         let bytes = Bytes::from(bytes);
         if let Ok(command) = Command::parse(&bytes) {
@@ -338,7 +444,7 @@ proptest! {
             .into_iter()
             .map(|mut op| {
                 if let Some(first) = op.first_mut() {
-                    *first %= 6;
+                    *first %= 10;
                 }
                 Operation { client: ALICE, seq: RequestSeq(1), op: op.into() }
             })

@@ -22,6 +22,7 @@ struct Resting {
 }
 
 /// A trade of the naive matcher: buyer and seller are clients.
+#[derive(Clone)]
 struct Deal {
     market: usize,
     buyer: u64,
@@ -30,7 +31,7 @@ struct Deal {
     amount: i128,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Naive {
     book: Vec<Resting>,
     deals: Vec<Deal>,
@@ -213,9 +214,14 @@ fn command() -> impl Strategy<Value = Command> {
         prop_oneof![40 => 8i64..13, 1 => -1i64..1, 1 => Just(i64::MAX)],
         prop_oneof![40 => 1i64..9, 5 => 9i64..60, 1 => -1i64..1, 1 => Just(i64::MAX)],
     );
+    let kind = prop_oneof![6 => Just(0u8), 1 => Just(1), 1 => Just(2), 1 => Just(3), 2 => Just(4)];
     prop_oneof![
-        6 => limit.prop_map(|(symbol, id, side, price, quantity)| {
-            Command::Limit { symbol, id, side, price, quantity }
+        11 => (limit, kind).prop_map(|((symbol, id, side, price, quantity), kind)| match kind {
+            0 => Command::Limit { symbol, id, side, price, quantity },
+            1 => Command::ImmediateOrCancel { symbol, id, side, price, quantity },
+            2 => Command::FillOrKill { symbol, id, side, price, quantity },
+            3 => Command::Market { symbol, id, side, quantity },
+            _ => Command::Replace { symbol, id, price, quantity },
         }),
         1 => (symbol.clone(), id.clone()).prop_map(|(symbol, id)| Command::Cancel { symbol, id }),
         2 => (symbol, id, -1i64..12)
@@ -223,6 +229,27 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (0u64..4, 0u16..4, prop_oneof![20 => -1i128..90, 1 => Just(1 << 120)])
             .prop_map(|(account, asset, amount)| Command::Deposit { account, asset, amount }),
     ]
+}
+
+/// What happens to what does not trade at once.
+#[derive(Clone, Copy, PartialEq)]
+enum Leftover {
+    Rests,
+    Goes,
+    Kills,
+}
+
+fn placed(before: u64, left: i128, matches: Matches, dropped: i128) -> Outcome {
+    let traded: i128 = matches.iter().map(|m| m.2).sum();
+    let fill = |(trade, (maker, price, amount)): (u64, (u64, i128, i128))| Fill {
+        trade,
+        maker,
+        price: price as u64,
+        quantity: amount as u64,
+    };
+    let remaining = (left - traded - dropped) as u64;
+    let fills = (before + 1..).zip(matches).map(fill).collect();
+    Outcome::Placed { remaining, dropped: dropped as u64, fills }
 }
 
 /// The naive matcher with accounts: who may do what, by adding everything up again each time.
@@ -281,50 +308,28 @@ impl NaiveExchange {
             Command::Limit { symbol, .. }
             | Command::Cancel { symbol, .. }
             | Command::Reduce { symbol, .. }
+            | Command::ImmediateOrCancel { symbol, .. }
+            | Command::FillOrKill { symbol, .. }
+            | Command::Market { symbol, .. }
+            | Command::Replace { symbol, .. }
                 if symbol > 1 =>
             {
                 rejected(Reject::UnknownSymbol)
             }
             Command::Limit { symbol, id, side, price, quantity } => {
-                let market = usize::from(symbol);
-                let (price, left) = (i128::from(price), i128::from(quantity));
-                let buys = side == Side::Bid;
-                let orders = &self.naive.book;
-                let count = |f: &dyn Fn(&Resting) -> bool| orders.iter().filter(|o| f(o)).count();
-                let (asset, cost) = if buys { (0, price * left) } else { (symbol + 1, left) };
-                if price <= 0 {
-                    rejected(Reject::InvalidPrice)
-                } else if left <= 0 {
-                    rejected(Reject::InvalidQuantity)
-                } else if price * left >= 1 << 63 {
-                    rejected(Reject::ValueOverflow)
-                } else if self.naive.position(market, id).is_some() {
-                    rejected(Reject::DuplicateOrder)
-                } else if count(&|o| o.market == market) == self.settings.max_book_orders as usize {
-                    rejected(Reject::BookFull)
-                } else if count(&|o| o.owner == client) == self.settings.max_open_orders as usize {
-                    rejected(Reject::TooManyOpenOrders)
-                } else if self.free(client, asset) < cost {
-                    rejected(Reject::InsufficientBalance)
-                } else if !self.opens(client) {
-                    rejected(Reject::TooManyAccounts)
-                } else {
-                    let before =
-                        self.naive.deals.iter().filter(|d| d.market == market).count() as u64;
-                    let new = Resting { market, owner: client, name: id, buys, price, left };
-                    let max_fills = self.settings.max_fills as usize;
-                    let (matches, dropped) = self.naive.place(new, max_fills);
-                    let traded: i128 = matches.iter().map(|m| m.2).sum();
-                    let fills = (before + 1..)
-                        .zip(matches)
-                        .map(|(trade, (maker, price, amount))| {
-                            let (price, quantity) = (price as u64, amount as u64);
-                            Fill { trade, maker, price, quantity }
-                        })
-                        .collect();
-                    let remaining = (left - traded - dropped) as u64;
-                    Outcome::Placed { remaining, dropped: dropped as u64, fills }
-                }
+                self.enter(client, (symbol, id, side), Some(price), quantity, Leftover::Rests)
+            }
+            Command::ImmediateOrCancel { symbol, id, side, price, quantity } => {
+                self.enter(client, (symbol, id, side), Some(price), quantity, Leftover::Goes)
+            }
+            Command::FillOrKill { symbol, id, side, price, quantity } => {
+                self.enter(client, (symbol, id, side), Some(price), quantity, Leftover::Kills)
+            }
+            Command::Market { symbol, id, side, quantity } => {
+                self.enter(client, (symbol, id, side), None, quantity, Leftover::Goes)
+            }
+            Command::Replace { symbol, id, price, quantity } => {
+                self.replace(client, symbol, id, price.into(), quantity.into())
             }
             Command::Cancel { symbol, id } => self.lower(client, symbol, id, 0),
             Command::Reduce { symbol, id, quantity } => {
@@ -349,6 +354,101 @@ impl NaiveExchange {
                 }
             }
         }
+    }
+
+    /// An order on trial: it is placed in a copy, and the copy stays if nothing speaks against it.
+    fn enter(
+        &mut self,
+        client: u64,
+        (symbol, id, side): (u16, u64, Side),
+        price: Option<i64>,
+        quantity: i64,
+        leftover: Leftover,
+    ) -> Outcome {
+        let (market, buys) = (usize::from(symbol), side == Side::Bid);
+        let left = i128::from(quantity);
+        let worst = price.map_or(if buys { 1 << 100 } else { 0 }, i128::from);
+        let rests = leftover == Leftover::Rests;
+        let count = |f: &dyn Fn(&Resting) -> bool| self.naive.book.iter().filter(|o| f(o)).count();
+        if price.is_some() && worst <= 0 {
+            return Outcome::Rejected(Reject::InvalidPrice);
+        }
+        if left <= 0 {
+            return Outcome::Rejected(Reject::InvalidQuantity);
+        }
+        if price.is_some() && worst * left >= 1 << 63 {
+            return Outcome::Rejected(Reject::ValueOverflow);
+        }
+        if self.naive.position(market, id).is_some() {
+            return Outcome::Rejected(Reject::DuplicateOrder);
+        }
+        if rests && count(&|o| o.market == market) == self.settings.max_book_orders as usize {
+            return Outcome::Rejected(Reject::BookFull);
+        }
+        if rests && count(&|o| o.owner == client) == self.settings.max_open_orders as usize {
+            return Outcome::Rejected(Reject::TooManyOpenOrders);
+        }
+        let mut after = self.naive.clone();
+        let new = Resting { market, owner: client, name: id, buys, price: worst, left };
+        let (matches, mut dropped) = after.place(new, self.settings.max_fills as usize);
+        if !rests && let Some(i) = after.position(market, id) {
+            dropped += after.book.remove(i).left;
+        }
+        let (asset, cost) = match (buys, price) {
+            (true, Some(_)) => (0, worst * left),
+            (true, None) => (0, matches.iter().map(|(_, price, amount)| price * amount).sum()),
+            (false, _) => (symbol + 1, left),
+        };
+        if self.free(client, asset) < cost {
+            return Outcome::Rejected(Reject::InsufficientBalance);
+        }
+        if leftover == Leftover::Kills && dropped > 0 {
+            return Outcome::Rejected(Reject::NotFilled);
+        }
+        if !self.opens(client) {
+            return Outcome::Rejected(Reject::TooManyAccounts);
+        }
+        let before = self.deals(market);
+        self.naive = after;
+        placed(before, left, matches, dropped)
+    }
+
+    fn deals(&self, market: usize) -> u64 {
+        self.naive.deals.iter().filter(|d| d.market == market).count() as u64
+    }
+
+    fn replace(&mut self, client: u64, symbol: u16, id: u64, price: i128, left: i128) -> Outcome {
+        let market = usize::from(symbol);
+        let Some(i) = self.naive.position(market, id) else {
+            return Outcome::Rejected(Reject::UnknownOrder);
+        };
+        let old = self.naive.book[i].clone();
+        if old.owner != client {
+            return Outcome::Rejected(Reject::NotOwner);
+        }
+        if price <= 0 {
+            return Outcome::Rejected(Reject::InvalidPrice);
+        }
+        if left <= 0 {
+            return Outcome::Rejected(Reject::InvalidQuantity);
+        }
+        if price * left >= 1 << 63 {
+            return Outcome::Rejected(Reject::ValueOverflow);
+        }
+        if price == old.price && left <= old.left {
+            self.naive.book[i].left = left;
+            return Outcome::Reduced { remaining: left as u64 };
+        }
+        self.naive.book.remove(i);
+        let (asset, cost) = if old.buys { (0, price * left) } else { (symbol + 1, left) };
+        if self.free(client, asset) < cost {
+            self.naive.book.insert(i, old);
+            return Outcome::Rejected(Reject::InsufficientBalance);
+        }
+        let before = self.deals(market);
+        let new = Resting { price, left, ..old };
+        let (matches, dropped) = self.naive.place(new, self.settings.max_fills as usize);
+        placed(before, left, matches, dropped)
     }
 
     fn lower(&mut self, client: u64, symbol: u16, id: u64, to: i128) -> Outcome {
