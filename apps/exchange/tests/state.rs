@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tercio_exchange::flow::{Flow, Random};
 use tercio_exchange::{Exchange, Outcome, Settings};
 use tercio_execution::Application;
-use tercio_types::{ClientId, Digest};
+use tercio_types::{ClientId, Digest, Suite};
 
 const CLIENTS: u64 = 5;
 const SYMBOLS: u16 = 3;
@@ -38,6 +38,16 @@ fn restored(chunks: &[(Bytes, Bytes)]) -> Exchange {
     let mut exchange = exchange();
     exchange.restore(chunks).unwrap();
     exchange
+}
+
+#[test]
+fn the_contract_of_digest_and_snapshot_holds() {
+    let mut busy = exchange();
+    let mut traffic = Traffic::new(7);
+    for _ in 0..20 {
+        tercio_execution::check_contract(&mut busy, &mut exchange(), Suite::default()).unwrap();
+        (0..100).for_each(|_| traffic.step(&mut [&mut busy]));
+    }
 }
 
 #[test]

@@ -134,11 +134,17 @@ pub trait Application: Send {
         Ok(())
     }
 
-    /// The digest of the state. The cost must be proportional to what changed since the last call.
+    /// The digest of the state: the root of the tree over exactly what [`Self::snapshot`] gives
+    /// ([`crate::chunks_root`]; [`MerkleMap`](crate::MerkleMap) keeps it while things change), so
+    /// that each chunk can be checked alone against a certified digest. The cost must be
+    /// proportional to what changed since the last call. [`crate::check_contract`] tests it.
     fn state_digest(&mut self) -> Digest;
 
     /// The state as labelled chunks in ascending order of label, together the whole of it. What is
-    /// handed out stays as it is while execution goes on (copy-on-write or an owned copy).
+    /// handed out stays as it is while execution goes on (copy-on-write or an owned copy). A label
+    /// is shorter than [`MAX_LABEL`](crate::MAX_LABEL), a chunk at most
+    /// [`MAX_CHUNK`](crate::MAX_CHUNK) bytes. Chunks are what another replica fetches, so a change
+    /// should touch few and small ones.
     fn snapshot(&mut self) -> Vec<(Bytes, Bytes)>;
 
     /// Replaces the state by what [`Self::snapshot`] once gave.

@@ -11,14 +11,22 @@
 //! an unanswered one; therefore both constants are the same. (The bound in bytes can take a result
 //! away earlier, the lowest number first, and never changes what is executed.)
 //!
-//! The digest is a [`MerkleMap`] by client over exactly what is agreed: executed numbers and kept
-//! results. Its cost follows the clients that changed.
+//! The digest is the tree over exactly what [`ClientTable::snapshot`] gives, and its cost follows
+//! what changed: a result is hashed about once, with those of its page.
+//!
+//! ```text
+//! label  client: u64 big-endian                          executed numbers
+//! chunk  low: u64 | marks: 16 u64 | floor: u64
+//! label  client: u64 big-endian | page: u64 big-endian   kept results
+//! chunk  list of the results of the numbers from 64 page (or the floor) on, up to 64 of them or
+//!        the highest one executed; an empty item where nothing is executed
+//! ```
 
 use crate::MerkleMap;
 use crate::reply::decode_result;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tercio_crypto::{Hasher, hash};
+use tercio_crypto::hash;
 use tercio_types::{ClientId, Digest, Package, RequestSeq, RequestWindow, Suite, WINDOW};
 use tercio_wire::{DecodeError, Reader, list};
 
@@ -39,11 +47,10 @@ pub(crate) enum Admission {
 }
 
 /// A result as it stands in a reply, status byte first.
-#[derive(Clone, Debug)]
-struct Kept {
-    leaf: Digest,
-    result: Bytes,
-}
+type Kept = Bytes;
+
+/// How many numbers share a chunk of results.
+const PAGE: u64 = 64;
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
@@ -54,6 +61,10 @@ struct Entry {
     /// By number from `floor` on; the last slot is taken. `None` where nothing is executed.
     slots: VecDeque<Option<Kept>>,
     bytes: usize,
+    /// The floor at the last digest.
+    hashed_floor: u64,
+    /// The lowest and the highest number whose result came since then.
+    touched: Option<(u64, u64)>,
 }
 
 impl Entry {
@@ -75,49 +86,80 @@ impl Entry {
         if number < self.floor {
             return;
         }
+        // Empty slots below it count as results that came: they are written down, too.
+        let first = number.min(self.end());
         let slot = (number - self.floor) as usize;
         if slot >= self.slots.len() {
             self.slots.resize(slot + 1, None);
         }
-        self.bytes += kept.result.len();
+        self.bytes += kept.len();
+        let (low, high) = self.touched.unwrap_or((first, number));
+        self.touched = Some((low.min(first), high.max(number)));
         let old = self.slots[slot].replace(kept);
         assert!(old.is_none(), "a number is executed once");
         while self.slots.len() as u64 > KEPT_REPLIES
             || self.bytes > KEPT_BYTES && self.slots.len() > 1
         {
             let lowest = self.slots.pop_front().expect("there is more than one");
-            self.bytes -= lowest.map_or(0, |kept| kept.result.len());
+            self.bytes -= lowest.map_or(0, |kept| kept.len());
             self.floor += 1;
         }
     }
 
-    fn digest(&self, suite: Suite) -> Digest {
-        let mut hasher = Hasher::new(suite);
-        hasher.update(&self.executed.low().0.to_le_bytes());
-        self.executed.marks().iter().for_each(|word| hasher.update(&word.to_le_bytes()));
-        hasher.update(&self.floor.to_le_bytes());
-        for slot in &self.slots {
-            hasher.update(&slot.as_ref().map_or(Digest::NULL, |kept| kept.leaf).0);
-        }
-        hasher.finish()
+    /// The number after the last slot.
+    fn end(&self) -> u64 {
+        self.floor + self.slots.len() as u64
     }
 
-    /// `low: u64 | marks: 16 u64 | floor: u64 | list of slots`, an empty item where nothing is
-    /// executed.
-    fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(148 + 4 * self.slots.len() + self.bytes);
+    /// The pages with results.
+    fn pages(&self) -> std::ops::Range<u64> {
+        let end =
+            if self.slots.is_empty() { self.floor } else { self.end().next_multiple_of(PAGE) };
+        self.floor / PAGE..end / PAGE
+    }
+
+    fn encode_window(&self) -> Bytes {
+        let mut out = Vec::with_capacity(144);
         out.extend_from_slice(&self.executed.low().0.to_le_bytes());
         self.executed.marks().iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         out.extend_from_slice(&self.floor.to_le_bytes());
-        list::encode(&mut out, self.slots.len(), |i, out| {
-            if let Some(kept) = &self.slots[i] {
-                out.extend_from_slice(&kept.result);
+        out.into()
+    }
+
+    fn encode_page(&self, page: u64) -> Bytes {
+        let first = self.floor.max(page * PAGE) - self.floor;
+        let end = self.end().min((page + 1) * PAGE) - self.floor;
+        let slots = || self.slots.range(first as usize..end as usize);
+        let bytes: usize = slots().flatten().map(Bytes::len).sum();
+        let mut out = Vec::with_capacity(4 + 4 * PAGE as usize + bytes);
+        let mut next = slots();
+        list::encode(&mut out, (end - first) as usize, |_, out| {
+            if let Some(Some(result)) = next.next() {
+                out.extend_from_slice(result);
             }
         });
         out.into()
     }
 
-    fn decode(client: ClientId, bytes: &Bytes, suite: Suite) -> Result<Self, DecodeError> {
+    /// Brings the tree up to date with what changed since the last time.
+    fn update(&mut self, client: ClientId, suite: Suite, tree: &mut MerkleMap) {
+        let digest = |chunk: Bytes| Some(hash(suite, &[&chunk]));
+        tree.set(&client.0.to_be_bytes(), digest(self.encode_window()));
+        for page in self.hashed_floor / PAGE..self.floor / PAGE {
+            tree.set(&page_label(client, page), None);
+        }
+        let touched = self.touched.take().map(|(low, high)| low / PAGE..=high / PAGE);
+        let cut = self.hashed_floor != self.floor;
+        for page in self.pages() {
+            let is_touched = touched.as_ref().is_some_and(|touched| touched.contains(&page));
+            if is_touched || cut && page == self.floor / PAGE {
+                tree.set(&page_label(client, page), digest(self.encode_page(page)));
+            }
+        }
+        self.hashed_floor = self.floor;
+    }
+
+    fn decode_window(bytes: &Bytes, suite: Suite) -> Result<Self, DecodeError> {
         let mut input = Reader::new(bytes.clone(), suite);
         let low = RequestSeq(input.u64(WHAT)?);
         let mut marks = *RequestWindow::default().marks();
@@ -127,29 +169,50 @@ impl Entry {
         let executed =
             RequestWindow::from_parts(low, marks).ok_or(DecodeError::NotCanonical(WHAT))?;
         let floor = input.u64(WHAT)?;
-        let items = list::List::decode(&mut input, KEPT_REPLIES as usize, WHAT)?;
         input.finish()?;
-        if floor.checked_add(items.len() as u64).is_none() {
+        let out_of_reach = floor.checked_add(2 * KEPT_REPLIES).is_none();
+        if out_of_reach {
             return Err(DecodeError::NotCanonical(WHAT));
         }
-        let mut entry = Self { executed, floor, slots: VecDeque::new(), bytes: 0 };
-        for (number, result) in (floor..).zip(items.iter()) {
+        Ok(Self { executed, floor, hashed_floor: floor, ..Self::default() })
+    }
+
+    /// Adds the results of the page that follows those that are there.
+    fn decode_page(&mut self, page: u64, bytes: &Bytes, suite: Suite) -> Result<(), DecodeError> {
+        let mut input = Reader::new(bytes.clone(), suite);
+        let items = list::List::decode(&mut input, PAGE as usize, WHAT)?;
+        input.finish()?;
+        let first = self.end();
+        let kept = first - self.floor + items.len() as u64;
+        let room = PAGE - first % PAGE;
+        let follows = first / PAGE == page && (first == self.floor || first % PAGE == 0);
+        if !follows || items.is_empty() || items.len() as u64 > room || kept > KEPT_REPLIES {
+            return Err(DecodeError::NotCanonical(WHAT));
+        }
+        for (number, result) in (first..).zip(items.iter()) {
             if result.is_empty() {
-                entry.slots.push_back(None);
+                self.slots.push_back(None);
                 continue;
             }
-            if entry.admission(number) != Admission::Duplicate {
+            if self.admission(number) != Admission::Duplicate {
                 return Err(DecodeError::NotCanonical(WHAT));
             }
             decode_result(result.clone())?;
             // A copy, so that the received chunk does not live as long as its last result.
             let result = Bytes::copy_from_slice(&result);
-            let leaf = result_leaf(suite, client, RequestSeq(number), &result);
-            entry.bytes += result.len();
-            entry.slots.push_back(Some(Kept { leaf, result }));
+            self.bytes += result.len();
+            self.slots.push_back(Some(result));
         }
-        Ok(entry)
+        self.touched = Some((self.floor, self.end() - 1));
+        Ok(())
     }
+}
+
+fn page_label(client: ClientId, page: u64) -> [u8; 16] {
+    let mut label = [0; 16];
+    label[..8].copy_from_slice(&client.0.to_be_bytes());
+    label[8..].copy_from_slice(&page.to_be_bytes());
+    label
 }
 
 /// The leaf of an operation in its block's results tree. `result` starts with the status byte.
@@ -202,13 +265,13 @@ impl ClientTable {
 
     /// The result of an executed number with its status byte, while it is kept.
     pub(crate) fn kept(&self, client: ClientId, seq: RequestSeq) -> Option<&Bytes> {
-        self.entries.get(&client)?.kept(seq.0).map(|kept| &kept.result)
+        self.entries.get(&client)?.kept(seq.0)
     }
 
-    /// Keeps the result of a number that was fresh. `leaf` is its [`result_leaf`].
-    pub(crate) fn keep(&mut self, client: ClientId, seq: RequestSeq, leaf: Digest, result: Bytes) {
+    /// Keeps the result of a number that was fresh.
+    pub(crate) fn keep(&mut self, client: ClientId, seq: RequestSeq, result: Bytes) {
         let entry = self.entries.get_mut(&client).expect("it was admitted before");
-        entry.keep(seq.0, Kept { leaf, result });
+        entry.keep(seq.0, result);
     }
 
     /// Which of each client's numbers are executed.
@@ -218,25 +281,37 @@ impl ClientTable {
 
     pub(crate) fn digest(&mut self) -> Digest {
         while let Some(client) = self.dirty.pop_first() {
-            let digest = self.entries[&client].digest(self.suite);
-            self.tree.set(&client.0.to_be_bytes(), Some(digest));
+            let entry = self.entries.get_mut(&client).expect("a client that changed is there");
+            entry.update(client, self.suite, &mut self.tree);
         }
         self.tree.root()
     }
 
-    /// One chunk a client, under its id in big-endian.
-    pub(crate) fn snapshot(&self) -> impl Iterator<Item = ([u8; 8], Bytes)> {
-        self.entries.iter().map(|(client, entry)| (client.0.to_be_bytes(), entry.encode()))
+    /// The labelled chunks, in ascending order.
+    pub(crate) fn snapshot(&self) -> impl Iterator<Item = (Bytes, Bytes)> {
+        self.entries.iter().flat_map(|(client, entry)| {
+            let label = Bytes::copy_from_slice(&client.0.to_be_bytes());
+            let pages = entry.pages().map(|page| {
+                (Bytes::copy_from_slice(&page_label(*client, page)), entry.encode_page(page))
+            });
+            std::iter::once((label, entry.encode_window())).chain(pages)
+        })
     }
 
-    /// Adds a client from its chunk.
+    /// Adds a chunk to the table; chunks come in ascending order of label.
     pub(crate) fn restore(&mut self, label: &[u8], chunk: &Bytes) -> Result<(), DecodeError> {
-        let label = label.try_into().map_err(|_| DecodeError::NotCanonical(WHAT))?;
-        let client = ClientId(u64::from_be_bytes(label));
-        let entry = Entry::decode(client, chunk, self.suite)?;
-        self.entries.insert(client, entry);
-        self.dirty.insert(client);
-        Ok(())
+        let misplaced = DecodeError::NotCanonical(WHAT);
+        let (client, page) = label.split_first_chunk().ok_or(misplaced.clone())?;
+        let client = ClientId(u64::from_be_bytes(*client));
+        if page.is_empty() {
+            let entry = Entry::decode_window(chunk, self.suite)?;
+            self.entries.insert(client, entry);
+            self.dirty.insert(client);
+            return Ok(());
+        }
+        let page = page.try_into().map_err(|_| misplaced.clone())?;
+        let entry = self.entries.get_mut(&client).ok_or(misplaced)?;
+        entry.decode_page(u64::from_be_bytes(page), chunk, self.suite)
     }
 }
 
@@ -261,8 +336,7 @@ mod tests {
         table.admit(&package, &mut admissions);
         assert_eq!(admissions, [Admission::Fresh]);
         let result = Bytes::from_static(b"\0result");
-        let leaf = result_leaf(SUITE, package.client, package.first, &result);
-        table.keep(package.client, package.first, leaf, result);
+        table.keep(package.client, package.first, result);
     }
 
     #[test]
@@ -275,7 +349,9 @@ mod tests {
             (0..4).for_each(|i| execute(&mut table, i * clients / 4, 2));
             table.digest();
             let cost = table.tree.hashes() - before;
-            assert!(cost <= 4 * u64::from(64 - clients.leading_zeros()), "{cost} of {clients}");
+            // Two leaves a client: its window and a page of results.
+            let depth = u64::from(64 - clients.leading_zeros()) + 1;
+            assert!(cost <= 2 * 4 * depth, "{cost} of {clients}");
         }
     }
 
@@ -298,16 +374,65 @@ mod tests {
     fn a_chunk_that_is_none_is_refused() {
         let mut table = ClientTable::new(SUITE);
         (1..5).for_each(|number| execute(&mut table, 1, number));
-        let (label, chunk) = table.snapshot().next().unwrap();
-        for cut in 0..chunk.len() {
-            assert!(table.clone().restore(&label, &chunk.slice(..cut)).is_err());
+        let chunks: Vec<_> = table.snapshot().collect();
+        let restored = |chunks: &[(Bytes, Bytes)]| {
+            let mut table = ClientTable::new(SUITE);
+            chunks.iter().try_for_each(|(label, chunk)| table.restore(label, chunk))
+        };
+        restored(&chunks).unwrap();
+        for (i, (_, chunk)) in chunks.iter().enumerate() {
+            for cut in 0..chunk.len() {
+                let mut chunks = chunks.clone();
+                chunks[i].1.truncate(cut);
+                assert!(restored(&chunks).is_err());
+            }
+            let mut elsewhere = chunks.clone();
+            elsewhere[i].0 = Bytes::from_static(b"short");
+            assert!(restored(&elsewhere).is_err());
         }
-        assert!(table.clone().restore(b"short", &chunk).is_err());
-        let mut low = chunk.to_vec();
-        low[..8].copy_from_slice(&[0xff; 8]);
-        assert!(table.clone().restore(&label, &low.into()).is_err());
-        let mut not_executed = chunk.to_vec();
-        not_executed[0] = 2;
-        assert!(table.clone().restore(&label, &not_executed.into()).is_err());
+        assert!(restored(&chunks[1..]).is_err(), "results of nobody");
+        let with_low = |low: u64| {
+            let mut chunks = chunks.clone();
+            let mut window = chunks[0].1.to_vec();
+            window[..8].copy_from_slice(&low.to_le_bytes());
+            chunks[0].1 = window.into();
+            restored(&chunks)
+        };
+        assert!(with_low(u64::MAX).is_err());
+        assert!(with_low(2).is_err(), "a result of what was not executed");
+    }
+
+    /// However the numbers come, the digest is the root over the chunks, and they restore.
+    #[test]
+    fn the_digest_is_the_root_over_the_chunks() {
+        let mut table = ClientTable::new(SUITE);
+        let mut x = 7u64;
+        let mut next = [1u64; 3];
+        for round in 0..4_000u64 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let client = (x >> 33) % 3;
+            let ahead = if (x >> 40) % 9 == 0 { (x >> 44) % 200 } else { 0 };
+            let mut number = next[client as usize] + ahead;
+            while table.executed(ClientId(client), RequestSeq(number)) {
+                number += 1;
+            }
+            execute(&mut table, client, number);
+            while table.executed(ClientId(client), RequestSeq(next[client as usize])) {
+                next[client as usize] += 1;
+            }
+            if round % 37 == 0 {
+                let chunks: Vec<_> = table.snapshot().collect();
+                let digest = table.digest();
+                assert_eq!(digest, crate::chunks_root(SUITE, &chunks), "round {round}");
+                let mut restored = ClientTable::new(SUITE);
+                for (label, chunk) in &chunks {
+                    restored.restore(label, chunk).unwrap();
+                }
+                assert_eq!(restored.digest(), digest);
+                execute(&mut restored, 2, next[2]);
+                let chunks: Vec<_> = restored.snapshot().collect();
+                assert_eq!(restored.digest(), crate::chunks_root(SUITE, &chunks));
+            }
+        }
     }
 }

@@ -24,10 +24,14 @@ use tercio_types::{
 use tercio_wire::{DecodeError, Reader, block_hash, list};
 use thiserror::Error;
 
-/// Labels of a snapshot start with one of these bytes.
-const APP: u8 = b'a';
-const CLIENT: u8 = b'c';
-const ENGINE: u8 = b'e';
+/// Labels of a snapshot start with one of these bytes. What follows is the label in the tree of
+/// that part: the checkpoint's `state` is the root over the application's chunks, its `clients`
+/// over the client table's; the engine's single chunk follows from its `results`.
+pub const APP: u8 = b'a';
+/// See [`APP`].
+pub const CLIENT: u8 = b'c';
+/// See [`APP`].
+pub const ENGINE: u8 = b'e';
 
 /// The latest time that a primary can propose, in microseconds since the Unix epoch: however it
 /// lies, there is room for time to go on rising with every block.
@@ -488,7 +492,6 @@ impl Answers<'_> {
     fn answer(&mut self, package: &Package, admissions: &[Admission]) -> PackageReply {
         let (client, first) = (package.client, package.first);
         let seq = |i: usize| RequestSeq(first.0 + i as u64);
-        let from = self.leaves.len();
         self.body.clear();
         list::encode(self.body, package.ops.len(), |i, out| {
             let start = out.len();
@@ -511,7 +514,7 @@ impl Answers<'_> {
         });
         // Of exactly its size, since kept results will hold on to it.
         let body = Bytes::copy_from_slice(self.body);
-        self.keep(package, admissions, from, &body);
+        self.keep(package, admissions, &body);
         let digest = hash(self.suite, &[&body]);
         PackageReply { client, first, replier: Some(package.replier), body, digest }
     }
@@ -519,7 +522,7 @@ impl Answers<'_> {
     /// Keeps the fresh results. When all are fresh they are slices of the reply, without a copy.
     /// Otherwise one of them would keep the rest of the reply alive, which a client could use to
     /// make memory grow.
-    fn keep(&mut self, package: &Package, admissions: &[Admission], from: usize, body: &Bytes) {
+    fn keep(&mut self, package: &Package, admissions: &[Admission], body: &Bytes) {
         let all_fresh = admissions.iter().all(|a| *a == Admission::Fresh);
         let items = list::List::decode(&mut Reader::new(body.clone(), self.suite), usize::MAX, "")
             .expect("a list that was just written");
@@ -527,7 +530,7 @@ impl Answers<'_> {
             if admissions[i] == Admission::Fresh {
                 let item = items.get(i).expect("one item an operation");
                 let result = if all_fresh { item } else { Bytes::copy_from_slice(&item) };
-                self.clients.keep(package.client, seq, self.leaves[from + i], result);
+                self.clients.keep(package.client, seq, result);
             }
         }
     }

@@ -16,11 +16,15 @@ mod reasons;
 mod reply;
 mod store;
 mod transaction;
+mod tree;
 
 pub use application::{AppError, Application, Context, Operation, Proposal, Replies};
 pub use client_table::{KEPT_BYTES, KEPT_REPLIES};
-pub use engine::{Divergence, Engine, Executed, LATEST, RestoreError};
+pub use engine::{APP, CLIENT, Divergence, ENGINE, Engine, Executed, LATEST, RestoreError};
 pub use merkle_map::MerkleMap;
 pub use reply::{OpResult, PackageReply, decode_results, encode_results};
 pub use store::{CHUNK_BYTES, Store};
 pub use transaction::{Footprint, Keyed, Outcome, Transaction, View};
+pub use tree::{
+    MAX_CHUNK, MAX_LABEL, TreeBuilder, check_contract, chunks_root, inner_digest, leaf_digest,
+};

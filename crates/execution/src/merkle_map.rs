@@ -1,20 +1,13 @@
 //! A map from ordered labels to digests with an incremental Merkle root: the state digest.
 //!
-//! The tree is a binary Patricia trie over the bits of the labels, so its shape depends on the
-//! labels alone: replicas that reached the same content by different ways have the same root, and
-//! nobody can choose labels that make it deeper than a label has bits. Neighbours in the tree are
-//! neighbours in the order of labels, so two trees can be compared range by range.
+//! The tree is that of [`crate::tree`]: replicas that reached the same content by different ways
+//! have the same root, and two trees can be compared range by range.
 //!
-//! ```text
-//! empty  EMPTY_ROOT
-//! leaf   H(0 | label length: u32 | label | value)
-//! inner  H(1 | left | right)
-//! ```
 //! A change marks the path above it; [`MerkleMap::root`] hashes marked nodes only.
 
 use crate::key_bits::{bit, first_difference};
+use crate::tree::{inner_digest, leaf_digest};
 use bytes::Bytes;
-use tercio_crypto::hash;
 use tercio_types::{Digest, EMPTY_ROOT, Suite};
 
 #[derive(Clone, Debug)]
@@ -222,16 +215,11 @@ impl MerkleMap {
             let node = &self.nodes[at as usize];
             let digest = match &node.shape {
                 _ if node.digest.is_some() => None,
-                Shape::Leaf { label, value } => {
-                    let len = (label.len() as u32).to_le_bytes();
-                    Some(hash(self.suite, &[&[0], &len, label, &value.0]))
-                }
+                Shape::Leaf { label, value } => Some(leaf_digest(self.suite, label, *value)),
                 Shape::Inner { children, .. } => {
                     let [left, right] = *children;
                     match (self.nodes[left as usize].digest, self.nodes[right as usize].digest) {
-                        (Some(left), Some(right)) => {
-                            Some(hash(self.suite, &[&[1], &left.0, &right.0]))
-                        }
+                        (Some(left), Some(right)) => Some(inner_digest(self.suite, [left, right])),
                         _ => {
                             open.extend([left, right]);
                             continue;

@@ -131,6 +131,8 @@ proptest! {
             prop_assert_eq!(balance(has.as_ref()), accounts.get(&account).copied().unwrap_or(0));
             prop_assert_eq!(has.is_some(), accounts.contains_key(&account));
         }
+        let mut fresh = Keyed::new(Transfers { declare: false }, SUITE);
+        prop_assert_eq!(tercio_execution::check_contract(&mut app, &mut fresh, SUITE), Ok(()));
         // The digest is that of the content, however it came about.
         let mut direct = Store::new(SUITE);
         for (account, units) in &accounts {

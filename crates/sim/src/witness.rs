@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tercio_crypto::hash;
-use tercio_execution::{AppError, Application, Context, Operation, Replies};
+use tercio_execution::{AppError, Application, Context, Operation, Replies, chunks_root};
 use tercio_types::{ClientId, Digest, Height, RequestSeq, Suite};
 
 /// An operation, and the place that it got.
@@ -76,6 +76,9 @@ impl Witness {
 
 const SUITE: Suite = Suite::Sha256Ed25519;
 
+/// How many of a client's numbers share a chunk.
+const PAGE: u64 = 4;
+
 fn word(bytes: &[u8], at: usize) -> Result<u64, AppError> {
     let bytes = bytes.get(at..at + 8).and_then(|b| b.first_chunk());
     bytes.map(|b| u64::from_le_bytes(*b)).ok_or_else(|| AppError("cut short".into()))
@@ -102,28 +105,35 @@ impl Application for Witness {
     }
 
     fn state_digest(&mut self) -> Digest {
-        self.digest
+        chunks_root(SUITE, &self.snapshot())
     }
 
-    /// One chunk: the digest, then client, number and place of every operation.
+    /// Under no label the hash over all operations in order; under a client's id and the number
+    /// of a page, number and place of the operations of that page.
     fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
-        let mut chunk = self.digest.0.to_vec();
+        let mut chunks = BTreeMap::from([(vec![], self.digest.0.to_vec())]);
         for ((client, seq), place) in &self.places {
-            for number in [client.0, seq.0, *place] {
-                chunk.extend_from_slice(&number.to_le_bytes());
-            }
+            let label = [client.0.to_be_bytes(), (seq.0 / PAGE).to_be_bytes()].concat();
+            let chunk: &mut Vec<u8> = chunks.entry(label).or_default();
+            chunk.extend_from_slice(&seq.0.to_le_bytes());
+            chunk.extend_from_slice(&place.to_le_bytes());
         }
-        vec![(Bytes::from_static(b"witness"), chunk.into())]
+        chunks.into_iter().map(|(label, chunk)| (label.into(), chunk.into())).collect()
     }
 
     fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
-        let [(_, chunk)] = chunks else { return Err(AppError("expected one chunk".into())) };
-        let digest = chunk.first_chunk().ok_or_else(|| AppError("cut short".into()))?;
-        self.digest = Digest(*digest);
         self.places.clear();
-        for entry in chunk[32..].chunks(24) {
-            let (client, seq) = (ClientId(word(entry, 0)?), RequestSeq(word(entry, 8)?));
-            self.places.insert((client, seq), word(entry, 16)?);
+        for (label, chunk) in chunks {
+            if label.is_empty() {
+                let digest = chunk.first_chunk().ok_or_else(|| AppError("cut short".into()))?;
+                self.digest = Digest(*digest);
+                continue;
+            }
+            let client = label.first_chunk().ok_or_else(|| AppError("no client".into()))?;
+            let client = ClientId(u64::from_be_bytes(*client));
+            for entry in chunk.chunks(16) {
+                self.places.insert((client, RequestSeq(word(entry, 0)?)), word(entry, 8)?);
+            }
         }
         self.journal.write(Deed::Restored(self.places.clone()));
         Ok(())
