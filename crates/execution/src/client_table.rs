@@ -185,7 +185,7 @@ impl Entry {
         let first = self.end();
         let kept = first - self.floor + items.len() as u64;
         let room = PAGE - first % PAGE;
-        let follows = first / PAGE == page && (first == self.floor || first % PAGE == 0);
+        let follows = first / PAGE == page && (first == self.floor || first.is_multiple_of(PAGE));
         if !follows || items.is_empty() || items.len() as u64 > room || kept > KEPT_REPLIES {
             return Err(DecodeError::NotCanonical(WHAT));
         }
@@ -301,7 +301,7 @@ impl ClientTable {
     /// Adds a chunk to the table; chunks come in ascending order of label.
     pub(crate) fn restore(&mut self, label: &[u8], chunk: &Bytes) -> Result<(), DecodeError> {
         let misplaced = DecodeError::NotCanonical(WHAT);
-        let (client, page) = label.split_first_chunk().ok_or(misplaced.clone())?;
+        let (client, page) = label.split_first_chunk().ok_or(misplaced)?;
         let client = ClientId(u64::from_be_bytes(*client));
         if page.is_empty() {
             let entry = Entry::decode_window(chunk, self.suite)?;
@@ -309,7 +309,7 @@ impl ClientTable {
             self.dirty.insert(client);
             return Ok(());
         }
-        let page = page.try_into().map_err(|_| misplaced.clone())?;
+        let page = page.try_into().map_err(|_| misplaced)?;
         let entry = self.entries.get_mut(&client).ok_or(misplaced)?;
         entry.decode_page(u64::from_be_bytes(page), chunk, self.suite)
     }
@@ -411,7 +411,7 @@ mod tests {
         for round in 0..4_000u64 {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let client = (x >> 33) % 3;
-            let ahead = if (x >> 40) % 9 == 0 { (x >> 44) % 200 } else { 0 };
+            let ahead = if (x >> 40).is_multiple_of(9) { (x >> 44) % 200 } else { 0 };
             let mut number = next[client as usize] + ahead;
             while table.executed(ClientId(client), RequestSeq(number)) {
                 number += 1;
@@ -420,7 +420,7 @@ mod tests {
             while table.executed(ClientId(client), RequestSeq(next[client as usize])) {
                 next[client as usize] += 1;
             }
-            if round % 37 == 0 {
+            if round.is_multiple_of(37) {
                 let chunks: Vec<_> = table.snapshot().collect();
                 let digest = table.digest();
                 assert_eq!(digest, crate::chunks_root(SUITE, &chunks), "round {round}");
