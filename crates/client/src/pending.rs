@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tercio_crypto::Keyring;
-use tercio_types::{Authenticator, Membership, ReplicaId, ReplicaSet, RequestSeq};
+use tercio_types::{Membership, ReplicaId, ReplicaSet, RequestSeq};
 use tercio_wire::{Frame, Key, reject::Reason};
 
 /// Authenticates what the client says and makes a frame of it.
@@ -14,7 +14,7 @@ pub(crate) fn seal(keys: &Keyring, auth: ClientAuth, key: Key, body: Bytes) -> B
     let said = key.to_array();
     let auth = match auth {
         ClientAuth::Mac => keys.mac_vector(&said),
-        ClientAuth::Signature => Authenticator::Signature(keys.sign(&said)),
+        ClientAuth::Signature => keys.sign(&said).into(),
     };
     Frame { key, auth, body }.to_bytes()
 }

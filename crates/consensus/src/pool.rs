@@ -10,10 +10,8 @@
 
 use crate::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-use tercio_types::{
-    Authenticator, ClientId, Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow,
-};
+use tercio_types::{ClientId, Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow};
+use tercio_wire::package_len;
 
 /// Bounds on requests that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +47,7 @@ type Key = (ClientId, RequestSeq);
 
 #[derive(Clone, Debug)]
 struct Pending {
-    package: Arc<Package>,
+    package: Package,
     /// Tells the entry from an earlier one under the same key.
     id: u64,
     proposed: bool,
@@ -61,12 +59,47 @@ struct Pending {
     held_since: Option<Instant>,
 }
 
+/// What one client has waiting, and what of its is done.
+#[derive(Clone, Debug, Default)]
+struct Client {
+    window: RequestWindow,
+    /// In ascending order of first numbers. A client counts up, so what comes goes to the back and
+    /// what is done leaves from near the front.
+    waiting: VecDeque<(RequestSeq, Pending)>,
+    /// Operations that wait.
+    ops: usize,
+}
+
+impl Client {
+    fn place(&self, first: RequestSeq) -> Result<usize, usize> {
+        match self.waiting.back() {
+            Some((last, _)) if *last >= first => {
+                self.waiting.binary_search_by_key(&first, |(first, _)| *first)
+            }
+            _ => Err(self.waiting.len()),
+        }
+    }
+
+    fn find(&self, first: RequestSeq) -> Option<&Pending> {
+        self.place(first).ok().map(|at| &self.waiting[at].1)
+    }
+
+    fn find_mut(&mut self, first: RequestSeq) -> Option<&mut Pending> {
+        self.place(first).ok().map(|at| &mut self.waiting[at].1)
+    }
+
+    fn is_done(&self, package: &Package) -> bool {
+        package.numbers().all(|seq| self.window.contains(seq))
+    }
+}
+
 /// Requests that wait, and which of each client's are done.
 #[derive(Clone, Debug, Default)]
 pub struct RequestPool {
     limits: PoolLimits,
-    windows: BTreeMap<ClientId, RequestWindow>,
-    pending: BTreeMap<Key, Pending>,
+    clients: BTreeMap<ClientId, Client>,
+    /// How many packages wait.
+    len: usize,
     /// Not yet proposed, in order of arrival. May hold keys that are gone.
     queue: VecDeque<(u64, Key)>,
     /// What is held against the primary, by since when.
@@ -78,19 +111,16 @@ pub struct RequestPool {
     /// How many others must vouch for a request under MACs.
     vouchers_needed: usize,
     next_id: u64,
-    client_ops: BTreeMap<ClientId, usize>,
     ops: usize,
     bytes: usize,
     queued_ops: usize,
     queued_bytes: usize,
 }
 
-fn size(package: &Package) -> usize {
-    let auth = match &package.auth {
-        Authenticator::MacVector(tags) => 16 * tags.len(),
-        _ => 64,
-    };
-    32 + auth + package.ops.iter().map(|op| op.len() + 4).sum::<usize>()
+/// The clients of whom `windows` say what is done.
+fn clients_with(windows: BTreeMap<ClientId, RequestWindow>) -> BTreeMap<ClientId, Client> {
+    let client = |(id, window)| (id, Client { window, ..Client::default() });
+    windows.into_iter().map(client).collect()
 }
 
 impl RequestPool {
@@ -102,54 +132,65 @@ impl RequestPool {
         windows: BTreeMap<ClientId, RequestWindow>,
         vouchers_needed: usize,
     ) -> Self {
-        Self { limits, windows, vouchers_needed, ..Self::default() }
+        Self { limits, clients: clients_with(windows), vouchers_needed, ..Self::default() }
+    }
+
+    fn find(&self, (client, first): &Key) -> Option<&Pending> {
+        self.clients.get(client)?.find(*first)
+    }
+
+    fn find_mut(&mut self, (client, first): &Key) -> Option<&mut Pending> {
+        self.clients.get_mut(client)?.find_mut(*first)
     }
 
     /// Offers a package whose authenticator was checked.
-    pub fn admit(&mut self, package: Arc<Package>, now: Instant) -> Admission {
+    pub fn admit(&mut self, package: Package, now: Instant) -> Admission {
         let key = (package.client, package.first);
-        if self.is_done(&package) {
+        let (ops, bytes, signed) = (package.ops.len(), package_len(&package), package.is_signed());
+        let client = self.clients.entry(package.client).or_default();
+        if client.is_done(&package) {
             return Admission::Done;
         }
-        if let Some(pending) = self.pending.get_mut(&key) {
-            // The same request, signed after its MACs failed, takes the place of the first. Other
-            // tags do not: whoever hands it on can spoil those that are not for us.
-            let signed = matches!(package.auth, Authenticator::Signature(_));
-            let better = signed || pending.package.digest != package.digest;
-            let as_long = pending.package.ops.len() == package.ops.len();
-            if !pending.proposed && better && as_long {
-                let (old, new) = (size(&pending.package), size(&package));
-                self.bytes = self.bytes - old + new;
-                self.queued_bytes = self.queued_bytes - old + new;
-                pending.package = package;
-                if signed {
-                    self.hold(key, now);
+        let place = match client.place(package.first) {
+            Ok(place) => {
+                // The same request, signed after its MACs failed, takes the place of the first.
+                // Other tags do not: whoever hands it on can spoil those that are not for us.
+                let pending = &mut client.waiting[place].1;
+                let better = signed || pending.package.digest != package.digest;
+                let as_long = pending.package.ops.len() == ops;
+                if !pending.proposed && better && as_long {
+                    let old = package_len(&pending.package);
+                    self.bytes = self.bytes - old + bytes;
+                    self.queued_bytes = self.queued_bytes - old + bytes;
+                    pending.package = package;
+                    if signed {
+                        self.hold(key, now);
+                    }
                 }
+                return Admission::Known;
             }
-            return Admission::Known;
-        }
-        let (ops, bytes) = (package.ops.len(), size(&package));
-        let client_ops = self.client_ops.entry(package.client).or_default();
-        if *client_ops + ops > self.limits.client_ops
+            Err(place) => place,
+        };
+        if client.ops + ops > self.limits.client_ops
             || self.ops + ops > self.limits.total_ops
             || self.bytes + bytes > self.limits.total_bytes
         {
             return Admission::Full;
         }
-        *client_ops += ops;
+        let id = self.next_id;
+        let vouchers = ReplicaSet::EMPTY;
+        let pending =
+            Pending { package, id, proposed: false, to_forward: true, vouchers, held_since: None };
+        client.waiting.insert(place, (key.1, pending));
+        client.ops += ops;
+        self.len += 1;
         self.ops += ops;
         self.bytes += bytes;
         self.queued_ops += ops;
         self.queued_bytes += bytes;
-        let id = self.next_id;
         self.next_id += 1;
         self.queue.push_back((id, key));
         self.unforwarded.push_back((now, id, key));
-        let signed = matches!(package.auth, Authenticator::Signature(_));
-        let vouchers = ReplicaSet::EMPTY;
-        let pending =
-            Pending { package, id, proposed: false, to_forward: true, vouchers, held_since: None };
-        self.pending.insert(key, pending);
         if signed || self.vouchers_needed == 0 {
             self.hold(key, now);
         } else {
@@ -159,20 +200,22 @@ impl RequestPool {
     }
 
     /// Its client has sent a waiting package again: it is to be handed on once more.
-    pub fn sent_again(&mut self, package: &Package, now: Instant) {
-        let key = (package.client, package.first);
-        if let Some(pending) = self.pending.get_mut(&key).filter(|p| !p.to_forward) {
+    pub fn sent_again(&mut self, (client, first): (ClientId, RequestSeq), now: Instant) {
+        let key = (client, first);
+        if let Some(pending) = self.find_mut(&key).filter(|p| !p.to_forward) {
             pending.to_forward = true;
-            self.unforwarded.push_back((now, pending.id, key));
+            let id = pending.id;
+            self.unforwarded.push_back((now, id, key));
         }
     }
 
     /// From now on the request is held against the primary.
     fn hold(&mut self, key: Key, since: Instant) {
-        let Some(pending) = self.pending.get_mut(&key) else { return };
+        let Some(pending) = self.find_mut(&key) else { return };
         if pending.held_since.is_none() {
             pending.held_since = Some(since);
-            self.held.insert((since, pending.id), key);
+            let id = pending.id;
+            self.held.insert((since, id), key);
         }
     }
 
@@ -180,10 +223,11 @@ impl RequestPool {
     /// against the primary since `since`.
     pub fn vouch(&mut self, package: &Package, by: ReplicaId, since: Instant) {
         let key = (package.client, package.first);
-        let Some(pending) = self.pending.get_mut(&key) else { return };
+        let needed = self.vouchers_needed;
+        let Some(pending) = self.find_mut(&key) else { return };
         if pending.package.digest == package.digest {
             pending.vouchers.insert(by);
-            if pending.vouchers.len() >= self.vouchers_needed {
+            if pending.vouchers.len() >= needed {
                 self.hold(key, since);
             }
         }
@@ -193,7 +237,7 @@ impl RequestPool {
     pub fn expire_unvouched(&mut self, before: Instant) -> u64 {
         let mut expired = 0;
         while let Some((_, id, key)) = self.unvouched.pop_front_if(|(at, ..)| *at <= before) {
-            let pending = self.pending.get(&key).filter(|p| p.id == id);
+            let pending = self.find(&key).filter(|p| p.id == id);
             if pending.is_some_and(|p| p.held_since.is_none()) {
                 self.remove(&key);
                 expired += 1;
@@ -208,23 +252,16 @@ impl RequestPool {
         self.unvouched.front().map(|(at, ..)| *at)
     }
 
-    /// Whether all operations of a package were delivered.
-    #[must_use]
-    pub fn is_done(&self, package: &Package) -> bool {
-        let window = self.windows.get(&package.client);
-        window.is_some_and(|w| package.numbered().all(|(seq, _)| w.contains(seq)))
-    }
-
     /// How many packages wait for delivery, proposed or not.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.pending.len()
+        self.len
     }
 
     /// Whether none waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
+        self.len == 0
     }
 
     /// Operations not yet proposed.
@@ -240,15 +277,16 @@ impl RequestPool {
     }
 
     /// Takes packages for a batch in order of arrival, within the limits but at least one.
-    pub fn take_batch(&mut self, most_ops: usize, most_bytes: usize) -> Vec<Arc<Package>> {
-        let (mut batch, mut ops, mut bytes) = (Vec::new(), 0, 0);
-        while let Some((id, key)) = self.queue.front() {
-            let entry = self.pending.get_mut(key).filter(|p| p.id == *id && !p.proposed);
-            let Some(pending) = entry else {
+    pub fn take_batch(&mut self, most_ops: usize, most_bytes: usize) -> Vec<Package> {
+        let mut batch = Vec::with_capacity(self.queue.len().min(most_ops));
+        let (mut ops, mut bytes) = (0, 0);
+        while let Some((id, key)) = self.queue.front().copied() {
+            let Some(pending) = self.find_mut(&key).filter(|p| p.id == id && !p.proposed) else {
                 self.queue.pop_front();
                 continue;
             };
-            let (more_ops, more_bytes) = (pending.package.ops.len(), size(&pending.package));
+            let more_ops = pending.package.ops.len();
+            let more_bytes = package_len(&pending.package);
             if !batch.is_empty() && (ops + more_ops > most_ops || bytes + more_bytes > most_bytes) {
                 break;
             }
@@ -266,40 +304,44 @@ impl RequestPool {
     /// client with numbers that are all done now. Nobody would propose those any more, and the view
     /// timer would wait for them.
     pub fn delivered(&mut self, package: &Package) {
-        let window = self.windows.entry(package.client).or_default();
-        let mut last = package.first;
-        for (seq, _) in package.numbered() {
-            window.insert(seq);
-            last = seq;
+        let client = self.clients.entry(package.client).or_default();
+        for seq in package.numbers() {
+            client.window.insert(seq);
+        }
+        if client.waiting.is_empty() {
+            return;
         }
         self.remove(&(package.client, package.first));
-        let below = self.pending.range((package.client, RequestSeq(0))..=(package.client, last));
-        let done: Vec<Key> =
-            below.filter(|(_, p)| self.is_done(&p.package)).map(|(key, _)| *key).collect();
+        // Only what overlaps it can be done by it.
+        let client = &self.clients[&package.client];
+        let below = client.waiting.iter().take_while(|(first, _)| *first < package.end());
+        let overlapping = below.filter(|(_, p)| p.package.end() > package.first);
+        let done: Vec<Key> = overlapping
+            .filter(|(_, p)| client.is_done(&p.package))
+            .map(|(first, _)| (package.client, *first))
+            .collect();
         done.iter().for_each(|key| self.remove(key));
     }
 
     fn remove(&mut self, key: &Key) {
-        let Some(pending) = self.pending.remove(key) else { return };
+        let Some(client) = self.clients.get_mut(&key.0) else { return };
+        let Ok(place) = client.place(key.1) else { return };
+        let (_, pending) = client.waiting.remove(place).expect("just found");
+        let (ops, bytes) = (pending.package.ops.len(), package_len(&pending.package));
+        client.ops -= ops;
+        self.len -= 1;
+        self.ops -= ops;
+        self.bytes -= bytes;
         if let Some(since) = pending.held_since {
             self.held.remove(&(since, pending.id));
         }
-        let (ops, bytes) = (pending.package.ops.len(), size(&pending.package));
-        self.ops -= ops;
-        self.bytes -= bytes;
         if !pending.proposed {
             self.queued_ops -= ops;
             self.queued_bytes -= bytes;
         }
-        if let Some(client_ops) = self.client_ops.get_mut(&key.0) {
-            *client_ops -= ops;
-            if *client_ops == 0 {
-                self.client_ops.remove(&key.0);
-            }
-        }
         // The lists drop what is gone as they are looked at; if the pool is empty there is nothing
         // else in them.
-        if self.pending.is_empty() {
+        if self.len == 0 {
             self.queue.clear();
             self.unforwarded.clear();
             self.unvouched.clear();
@@ -309,21 +351,29 @@ impl RequestPool {
     /// State came from elsewhere: `windows` say what is done now. What still waits has not waited
     /// yet: while blocks were fetched nothing could be delivered.
     pub fn replace_windows(&mut self, windows: BTreeMap<ClientId, RequestWindow>, now: Instant) {
-        self.windows = windows;
-        let done: Vec<Key> = (self.pending.iter())
-            .filter(|(_, p)| self.is_done(&p.package))
-            .map(|(key, _)| *key)
-            .collect();
-        done.iter().for_each(|key| self.remove(key));
+        self.clients.values_mut().for_each(|client| client.window = RequestWindow::default());
+        for (id, window) in windows {
+            self.clients.entry(id).or_default().window = window;
+        }
+        self.remove_all(|client, package| client.is_done(package));
         self.restart_waiting(now);
     }
 
     /// Removes what waits and is not to be proposed any more; gives each one's name.
     pub fn discard(&mut self, unwanted: impl Fn(&Package) -> bool) -> Vec<(ClientId, RequestSeq)> {
-        let gone: Vec<Key> =
-            self.pending.iter().filter(|(_, p)| unwanted(&p.package)).map(|(k, _)| *k).collect();
-        gone.iter().for_each(|key| self.remove(key));
-        gone
+        self.remove_all(|_, package| unwanted(package))
+    }
+
+    fn remove_all(&mut self, gone: impl Fn(&Client, &Package) -> bool) -> Vec<Key> {
+        let all = self.clients.iter().flat_map(|(id, client)| {
+            client.waiting.iter().map(move |(first, pending)| (*id, client, *first, pending))
+        });
+        let keys: Vec<Key> = all
+            .filter(|(_, client, _, pending)| gone(client, &pending.package))
+            .map(|(id, _, first, _)| (id, first))
+            .collect();
+        keys.iter().for_each(|key| self.remove(key));
+        keys
     }
 
     /// A new view begins: everything that waits may be proposed again but what `carried` holds,
@@ -333,19 +383,24 @@ impl RequestPool {
         self.queue.clear();
         (self.queued_ops, self.queued_bytes) = (0, 0);
         for (id, key) in self.by_arrival() {
-            let pending = self.pending.get_mut(&key).expect("just listed");
+            let pending = self.find_mut(&key).expect("just listed");
             pending.proposed = carried.contains(&key);
             if !pending.proposed {
+                let (ops, bytes) = (pending.package.ops.len(), package_len(&pending.package));
                 self.queue.push_back((id, key));
-                self.queued_ops += pending.package.ops.len();
-                self.queued_bytes += size(&pending.package);
+                self.queued_ops += ops;
+                self.queued_bytes += bytes;
             }
         }
         self.restart_waiting(now);
     }
 
     fn by_arrival(&self) -> Vec<(u64, Key)> {
-        let mut all: Vec<_> = self.pending.iter().map(|(key, p)| (p.id, *key)).collect();
+        let keys = self
+            .clients
+            .iter()
+            .flat_map(|(id, client)| client.waiting.iter().map(|(first, p)| (p.id, (*id, *first))));
+        let mut all: Vec<_> = keys.collect();
         all.sort_unstable();
         all
     }
@@ -356,15 +411,14 @@ impl RequestPool {
         self.unforwarded.clear();
         self.unvouched.clear();
         for (id, key) in self.by_arrival() {
-            let pending = self.pending.get_mut(&key).expect("just listed");
+            let pending = self.find_mut(&key).expect("just listed");
             pending.to_forward = true;
+            let held = pending.held_since.as_mut().map(|since| *since = now).is_some();
             self.unforwarded.push_back((now, id, key));
-            match &mut pending.held_since {
-                Some(since) => {
-                    *since = now;
-                    self.held.insert((now, id), key);
-                }
-                None => self.unvouched.push_back((now, id, key)),
+            if held {
+                self.held.insert((now, id), key);
+            } else {
+                self.unvouched.push_back((now, id, key));
             }
         }
     }
@@ -378,14 +432,15 @@ impl RequestPool {
     /// Forgets what the lists say of requests that are done. Costs little: a list is gone through
     /// when half of it has become worthless.
     pub fn trim(&mut self) {
-        let alive = |id: u64, key: &Key| self.pending.get(key).is_some_and(|p| p.id == id);
-        let most = 64 + 2 * self.pending.len();
+        let clients = &self.clients;
+        let find = |(client, first): &Key| clients.get(client)?.find(*first);
+        let alive = |id: u64, key: &Key| find(key).is_some_and(|p| p.id == id);
+        let most = 64 + 2 * self.len;
         if self.queue.len() > most {
             self.queue.retain(|(id, key)| alive(*id, key));
         }
-        let unvouched = |id: u64, key: &Key| {
-            self.pending.get(key).is_some_and(|p| p.id == id && p.held_since.is_none())
-        };
+        let unvouched =
+            |id: u64, key: &Key| find(key).is_some_and(|p| p.id == id && p.held_since.is_none());
         for (list, counts) in [
             (&mut self.unforwarded, &alive as &dyn Fn(u64, &Key) -> bool),
             (&mut self.unvouched, &unvouched),
@@ -405,10 +460,10 @@ impl RequestPool {
 
     /// Requests that are to be handed on and arrived until `before`. Each is given once a view, and
     /// again when its client sends it again.
-    pub fn to_forward(&mut self, before: Instant) -> Vec<Arc<Package>> {
+    pub fn to_forward(&mut self, before: Instant) -> Vec<Package> {
         let mut out = Vec::new();
         while let Some((_, id, key)) = self.unforwarded.pop_front_if(|(at, ..)| *at <= before) {
-            if let Some(pending) = self.pending.get_mut(&key).filter(|p| p.id == id) {
+            if let Some(pending) = self.find_mut(&key).filter(|p| p.id == id) {
                 pending.to_forward = false;
                 out.push(pending.package.clone());
             }
@@ -420,18 +475,18 @@ impl RequestPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tercio_types::{Digest, OpKind, ReplicaId, Tag};
+    use tercio_types::{Authenticator, Digest, OpKind, Ops, ReplicaId, Tag};
 
-    fn package(client: u64, first: u64) -> Arc<Package> {
-        Arc::new(Package {
+    fn package(client: u64, first: u64) -> Package {
+        Package {
             client: ClientId(client),
             first: RequestSeq(first),
             kind: OpKind::User,
             replier: ReplicaId(0),
-            ops: vec![bytes::Bytes::from_static(b"op")],
+            ops: Ops::new(&[b"op"]),
             digest: Digest::NULL,
             auth: Authenticator::Mac(Tag::default()),
-        })
+        }
     }
 
     /// One request that nobody orders must not make the pool remember all that came after it.
@@ -458,11 +513,11 @@ mod tests {
             pool.admit(package(k, 1), Instant(k));
         }
         let clients =
-            |batch: Vec<Arc<Package>>| -> Vec<u64> { batch.iter().map(|p| p.client.0).collect() };
+            |batch: Vec<Package>| -> Vec<u64> { batch.iter().map(|p| p.client.0).collect() };
         assert_eq!(clients(pool.take_batch(4, usize::MAX)), [1, 2, 3, 4]);
         assert_eq!(clients(pool.take_batch(100, 1)), [5], "one at least");
         pool.delivered(&package(2, 1));
-        pool.requeue([&*package(4, 1)].into_iter(), Instant(50));
+        pool.requeue([&package(4, 1)].into_iter(), Instant(50));
         assert_eq!(pool.oldest_unforwarded(), Some(Instant(50)));
         assert_eq!(clients(pool.take_batch(100, usize::MAX)), [1, 3, 5, 6, 7, 8, 9, 10]);
         assert_eq!(pool.queued_ops(), 0);
@@ -491,8 +546,8 @@ mod tests {
         );
         assert_eq!(pool.to_forward(Instant(20)).len(), 2);
         assert_eq!(pool.to_forward(Instant(20)).len(), 0);
-        pool.sent_again(&package(2, 1), Instant(30));
-        pool.sent_again(&package(2, 1), Instant(31));
+        pool.sent_again((ClientId(2), RequestSeq(1)), Instant(30));
+        pool.sent_again((ClientId(2), RequestSeq(1)), Instant(31));
         assert_eq!(pool.to_forward(Instant(29)).len(), 0);
         assert_eq!(pool.to_forward(Instant(40)).len(), 1);
         pool.delivered(&package(2, 1));

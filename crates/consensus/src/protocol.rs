@@ -141,7 +141,7 @@ pub enum Effect<M> {
         /// The receiver.
         to: ReplicaId,
         /// The package.
-        package: Arc<Package>,
+        package: Package,
     },
     /// The package was delivered before: send the client its results again.
     Repeat {
@@ -163,7 +163,7 @@ pub enum Effect<M> {
     },
     /// Let the application choose among these packages; answered by [`Event::Proposal`]. Only with
     /// [`Settings::proposal_hooks`].
-    BuildProposal(Vec<Arc<Package>>),
+    BuildProposal(Vec<Package>),
     /// Let the application look at a proposal before we vote; answered by [`Event::Verdict`]. Only
     /// with [`Settings::proposal_hooks`].
     ValidateProposal {

@@ -268,9 +268,7 @@ impl Keyring {
             Proof::Attested(..) => return Err(Reject::Unsupported(by)),
             Proof::Mac(tag) => Some(*tag),
             Proof::MacVector(tags) => match self.me {
-                Principal::Replica(me) if tags.len() == self.membership.n() => {
-                    tags.get(me.index()).copied()
-                }
+                Principal::Replica(me) if tags.len() == self.membership.n() => tags.get(me.index()),
                 _ => None,
             },
         };
@@ -379,7 +377,7 @@ mod tests {
             assert_eq!(wrong.err(), Some(Reject::BadMac(from.me())));
             // A tag made for another receiver, or said by another sender, is no good.
             let Authenticator::MacVector(tags) = &vector else { unreachable!() };
-            let other = Authenticator::Mac(tags[usize::from(i % 3 + 1)]);
+            let other = Authenticator::Mac(tags.get(usize::from(i % 3 + 1)).unwrap());
             assert!(to.verify(one(from.me(), said, other)).is_err());
             let liar = Principal::Replica(ReplicaId(u16::from(i % 3 + 1)));
             assert!(to.verify(one(liar, said, vector.clone())).is_err());
@@ -392,7 +390,7 @@ mod tests {
         let m = membership(1, 0);
         let said = [5; 52];
         let from = replica(0, &m, 0);
-        let signature = Authenticator::Signature(from.sign(&said));
+        let signature = from.sign(&said).into();
         for proof in [from.mac_vector(&said), signature] {
             assert!(replica(1, &m, 0).verify(one(from.me(), said, proof.clone())).is_ok());
             for mut other in [
@@ -416,8 +414,8 @@ mod tests {
             |proof| to.verify(Said { claims: vec![sender.clone(), (asker.me(), inner, proof)] });
         assert!(with(asker.mac_vector(&inner)).unwrap().doubts().is_empty());
         assert_eq!(with(asker.mac_vector(&outer)).unwrap().doubts(), [ClientId(7)]);
-        assert!(with(Authenticator::Signature(asker.sign(&inner))).unwrap().doubts().is_empty());
-        let bad = with(Authenticator::Signature(asker.sign(&outer)));
+        assert!(with(asker.sign(&inner).into()).unwrap().doubts().is_empty());
+        let bad = with(asker.sign(&outer).into());
         assert_eq!(bad.err(), Some(Reject::BadSignature(asker.me())));
         // As the sender itself, a client with a bad tag is refused outright.
         let bad = to.verify(one(asker.me(), inner, asker.mac_vector(&outer)));
@@ -444,7 +442,7 @@ mod tests {
             .map(|i| {
                 let from = replica(i % 3, &m, 0);
                 let said = [i; 52];
-                (from.me(), said, Authenticator::Signature(from.sign(&said)))
+                (from.me(), said, from.sign(&said).into())
             })
             .collect();
         assert!(to.verify(Said { claims: claims.clone() }).is_ok());

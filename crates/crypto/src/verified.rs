@@ -1,6 +1,6 @@
 //! Verified by type.
 
-use tercio_types::{Authenticator, ClientId, Principal, SignatureBytes, Tag};
+use tercio_types::{Authenticator, ClientId, Principal, SignatureBytes, Tag, Tags};
 
 /// An authenticator, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +8,7 @@ pub enum Proof<'a> {
     /// A tag for us alone.
     Mac(&'a Tag),
     /// One tag a replica.
-    MacVector(&'a [Tag]),
+    MacVector(&'a Tags),
     /// A signature.
     Signature(&'a SignatureBytes),
     /// A certificate of a trusted counter.

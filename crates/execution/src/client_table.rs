@@ -248,7 +248,7 @@ impl ClientTable {
     /// Decides on each operation of a package and takes the fresh ones as executed from here on.
     pub(crate) fn admit(&mut self, package: &Package, admissions: &mut Vec<Admission>) {
         let entry = self.entries.entry(package.client).or_default();
-        admissions.extend(package.numbered().map(|(seq, _)| {
+        admissions.extend(package.numbers().map(|seq| {
             let admission = entry.admission(seq.0);
             if admission == Admission::Fresh {
                 entry.executed.insert(seq);
@@ -318,7 +318,7 @@ impl ClientTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tercio_types::{Authenticator, OpKind, ReplicaId, Tag};
+    use tercio_types::{Authenticator, OpKind, Ops, ReplicaId, Tag};
 
     const SUITE: Suite = Suite::Sha256Ed25519;
 
@@ -328,7 +328,7 @@ mod tests {
             first: RequestSeq(first),
             kind: OpKind::User,
             replier: ReplicaId(0),
-            ops: vec![Bytes::new()],
+            ops: Ops::new(&[b""]),
             digest: Digest::NULL,
             auth: Authenticator::Mac(Tag::default()),
         };

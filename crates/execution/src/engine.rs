@@ -276,9 +276,11 @@ impl Engine {
             self.clients.admit(package, admissions);
             if package.kind == OpKind::User {
                 let fresh = package.numbered().zip(&admissions[from..]);
-                operations.extend(fresh.filter(|(_, a)| **a == Admission::Fresh).map(
-                    |((seq, op), _)| Operation { client: package.client, seq, op: op.clone() },
-                ));
+                operations.extend(
+                    fresh
+                        .filter(|(_, a)| **a == Admission::Fresh)
+                        .map(|((seq, op), _)| Operation { client: package.client, seq, op }),
+                );
             }
         }
         self.app.execute(&context, operations, results);
@@ -526,7 +528,7 @@ impl Answers<'_> {
         let all_fresh = admissions.iter().all(|a| *a == Admission::Fresh);
         let items = list::List::decode(&mut Reader::new(body.clone(), self.suite), usize::MAX, "")
             .expect("a list that was just written");
-        for (i, (seq, _)) in package.numbered().enumerate() {
+        for (i, seq) in package.numbers().enumerate() {
             if admissions[i] == Admission::Fresh {
                 let item = items.get(i).expect("one item an operation");
                 let result = if all_fresh { item } else { Bytes::copy_from_slice(&item) };
@@ -540,7 +542,7 @@ fn proposal(batch: &Batch) -> Proposal {
     let user = batch.packages.iter().enumerate().filter(|(_, p)| p.kind == OpKind::User);
     let operations = user.flat_map(|(index, package)| {
         let client = package.client;
-        package.numbered().map(move |(seq, op)| (index, Operation { client, seq, op: op.clone() }))
+        package.numbered().map(move |(seq, op)| (index, Operation { client, seq, op }))
     });
     Proposal { time: batch.time, operations: operations.collect() }
 }

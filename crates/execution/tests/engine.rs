@@ -9,8 +9,8 @@ use tercio_execution::{
     PackageReply, Proposal, Replies, RestoreError, decode_results,
 };
 use tercio_types::{
-    Authenticator, Batch, ChainId, ClientId, Digest, EMPTY_ROOT, Epoch, Height, OpKind, Package,
-    ReplicaId, RequestSeq, SeqNum, Suite, Tag, Timestamp, WINDOW,
+    Authenticator, Batch, ChainId, ClientId, Digest, EMPTY_ROOT, Epoch, Height, OpKind, Ops,
+    Package, ReplicaId, RequestSeq, SeqNum, Suite, Tag, Timestamp, WINDOW,
 };
 use tercio_wire::{Encode, block_hash};
 
@@ -98,7 +98,7 @@ fn package_of(client: u64, first: u64, kind: OpKind, ops: Vec<Bytes>) -> Package
         first: RequestSeq(first),
         kind,
         replier: ReplicaId(2),
-        ops,
+        ops: Ops::new(&ops),
         digest: Digest::NULL,
         auth: Authenticator::Mac(Tag::default()),
     }
@@ -156,7 +156,7 @@ impl Model {
 
     fn execute(&mut self, package: &Package) -> Vec<OpResult> {
         let client = package.client.0;
-        let one = |(seq, op): (RequestSeq, &Bytes)| {
+        let one = |(seq, op): (RequestSeq, Bytes)| {
             if seq.0 == 0 {
                 return OpResult::NoLongerKept;
             }

@@ -10,7 +10,8 @@ use tercio_types::{
     Package, Principal, ReplicaId, RequestSeq, SignatureBytes, Suite, Tag,
 };
 use tercio_wire::{
-    DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content, request_key,
+    DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content, package_from_content,
+    request_key,
 };
 
 const CLIENT: ClientId = ClientId(3);
@@ -60,15 +61,14 @@ fn nic() -> HostNic {
 /// A package of the client under MACs, and the content that the client sends.
 fn package() -> (Package, Bytes) {
     let (first, kind, replier) = (RequestSeq(1), OpKind::User, ReplicaId(0));
-    let ops = vec![Bytes::from_static(b"operation")];
+    let ops = [Bytes::from_static(b"operation")];
     let mut content = Vec::new();
     encode_package_content(CLIENT, first, kind, replier, &ops, &mut content);
-    let digest = tercio_crypto::hash(SUITE, &[&content]);
-    let auth = Authenticator::Mac(Tag::default());
-    let mut package = Package { client: CLIENT, first, kind, replier, ops, digest, auth };
+    let (content, auth) = (Bytes::from(content), Authenticator::Mac(Tag::default()));
+    let mut package = package_from_content(&content, auth, SUITE).unwrap();
     let client = ring(Principal::Client(CLIENT), secret(50));
     package.auth = client.mac_vector(&request_key(&package).to_array());
-    (package, content.into())
+    (package, content)
 }
 
 fn of_replica(message: &impl Message) -> Bytes {
@@ -114,14 +114,14 @@ fn what_is_good_comes_through_as_what_it_is() {
 fn a_clients_bad_tag_inside_is_a_doubt_and_a_bad_signature_is_not() {
     let mut nic = nic();
     let (mut package, _) = package();
-    package.auth = Authenticator::MacVector(vec![Tag::default(); 4]);
+    package.auth = vec![Tag::default(); 4].into();
     let Ok(Inbound::Forward(forward)) =
         nic.receive::<Word>(replica(0), &of_replica(&Forward(package.clone())))
     else {
         panic!("a forwarded request");
     };
     assert_eq!(forward.doubts(), [CLIENT]);
-    package.auth = Authenticator::Signature(SignatureBytes::new(&[0; 64]).unwrap());
+    package.auth = SignatureBytes::new(&[0; 64]).unwrap().into();
     let result = nic.receive::<Word>(replica(0), &of_replica(&Forward(package)));
     assert!(matches!(result, Err(Dropped::Reject(_))));
     assert_eq!(*nic.dropped(), BTreeMap::from([("bad_signature", 1)]));

@@ -10,7 +10,9 @@ use tercio_types::{
     Authenticator, ClientId, Membership, OpKind, Package, Principal, ReplicaId, RequestSeq, Tag,
     View,
 };
-use tercio_wire::{Frame, Key, Message, encode_package_content, package_from_content, request_key};
+use tercio_wire::{
+    Frame, Key, Message, encode_package_content, package_content, package_from_content, request_key,
+};
 
 /// Speaks for one replica.
 pub struct Forger {
@@ -76,13 +78,14 @@ impl Forger {
 /// Makes the MACs for some replicas wrong. A signature is left as it is.
 pub(crate) fn spoil(auth: Authenticator, wrong: impl Fn(ReplicaId) -> bool) -> Authenticator {
     match auth {
-        Authenticator::MacVector(mut tags) => {
+        Authenticator::MacVector(tags) => {
+            let mut tags: Vec<Tag> = tags.iter().collect();
             for (i, tag) in tags.iter_mut().enumerate() {
                 if wrong(ReplicaId(i as u16)) {
                     tag.0[0] ^= 1;
                 }
             }
-            Authenticator::MacVector(tags)
+            tags.into()
         }
         other => other,
     }
@@ -134,7 +137,7 @@ impl FalseClient {
     #[must_use]
     pub fn other_face(&self, package: &Package) -> Package {
         let ops: Vec<Bytes> =
-            package.ops.iter().map(|op| Bytes::from([&op[..], b" or not"].concat())).collect();
+            package.ops.iter().map(|op| Bytes::from([op, b" or not"].concat())).collect();
         match package.auth {
             Authenticator::Signature(_) => self.signed(package.first.0, &ops),
             _ => self.package(package.first.0, &ops, |said| self.keys.mac_vector(said)),
@@ -144,13 +147,13 @@ impl FalseClient {
     /// A package with a good signature.
     #[must_use]
     pub fn signed(&self, first: u64, ops: &[Bytes]) -> Package {
-        self.package(first, ops, |said| Authenticator::Signature(self.keys.sign(said)))
+        self.package(first, ops, |said| self.keys.sign(said).into())
     }
 
     /// The frame of a package.
     #[must_use]
     pub fn request(&self, package: &Package) -> Bytes {
-        let body = self.content(package.first.0, &package.ops);
+        let body = package_content(package);
         Frame { key: request_key(package), auth: package.auth.clone(), body }.to_bytes()
     }
 }

@@ -1,5 +1,6 @@
 //! Authenticators as data: what travels beside a message to show who sent it.
 
+use bytes::Bytes;
 use std::fmt;
 
 /// A message authentication code, cut to 16 bytes.
@@ -61,21 +62,98 @@ bounded_bytes! {
     PublicKey, 300
 }
 
-/// How a message shows its sender.
+/// One tag a replica, one behind the other. Tags that were received stay where they came in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tags(Bytes);
+
+impl Tags {
+    const TAG: usize = 16;
+
+    /// Takes over tags that stand one behind the other; `None` when the last one is cut short.
+    #[must_use]
+    pub fn from_bytes(bytes: Bytes) -> Option<Self> {
+        bytes.len().is_multiple_of(Self::TAG).then_some(Self(bytes))
+    }
+
+    /// The tags one behind the other.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len() / Self::TAG
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The i-th tag, if there are as many.
+    #[must_use]
+    pub fn get(&self, i: usize) -> Option<Tag> {
+        self.0.get(Self::TAG * i..)?.first_chunk().map(|tag| Tag(*tag))
+    }
+
+    /// All of them in order.
+    pub fn iter(&self) -> impl Iterator<Item = Tag> {
+        self.0.as_chunks().0.iter().map(|tag| Tag(*tag))
+    }
+}
+
+impl FromIterator<Tag> for Tags {
+    fn from_iter<I: IntoIterator<Item = Tag>>(tags: I) -> Self {
+        let tags = tags.into_iter();
+        let mut bytes = Vec::with_capacity(Self::TAG * tags.size_hint().0);
+        tags.for_each(|tag| bytes.extend_from_slice(&tag.0));
+        Self(bytes.into())
+    }
+}
+
+impl From<Vec<Tag>> for Tags {
+    fn from(tags: Vec<Tag>) -> Self {
+        tags.into_iter().collect()
+    }
+}
+
+impl fmt::Debug for Tags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// How a message shows its sender. Signatures are boxed: messages under MACs, which are the most by
+/// far, are not to be moved about with room for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authenticator {
     /// One tag, for the one receiver.
     Mac(Tag),
     /// One tag a replica, in the order of the membership. Convinces each receiver, and nobody
     /// else.
-    MacVector(Vec<Tag>),
+    MacVector(Tags),
     /// A signature, which convinces anybody.
-    Signature(SignatureBytes),
+    Signature(Box<SignatureBytes>),
     /// A certificate of a trusted counter: the counter's value and the subsystem's signature.
     Attested {
         /// The value that the counter had for this message and will have for no other.
         counter: u64,
         /// The trusted subsystem's signature over message and counter.
-        certificate: SignatureBytes,
+        certificate: Box<SignatureBytes>,
     },
+}
+
+impl From<SignatureBytes> for Authenticator {
+    fn from(signature: SignatureBytes) -> Self {
+        Self::Signature(Box::new(signature))
+    }
+}
+
+impl From<Vec<Tag>> for Authenticator {
+    fn from(tags: Vec<Tag>) -> Self {
+        Self::MacVector(tags.into())
+    }
 }

@@ -13,7 +13,7 @@ mod request;
 mod window;
 pub mod zoo;
 
-pub use auth::{Authenticator, PublicKey, SignatureBytes, Tag};
+pub use auth::{Authenticator, PublicKey, SignatureBytes, Tag, Tags};
 pub use block::{Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, EMPTY_ROOT};
 pub use ids::{
     ChainId, ClientId, Digest, Epoch, Height, ParseHexError, Principal, ReplicaId, RequestSeq,
@@ -21,5 +21,5 @@ pub use ids::{
 };
 pub use membership::{ClientInfo, FaultModel, Member, Membership, MembershipError, Suite};
 pub use replica_set::{MAX_REPLICAS, ReplicaSet};
-pub use request::{Op, OpKind, Package};
+pub use request::{Op, OpKind, Ops, Package};
 pub use window::{RequestWindow, WINDOW};

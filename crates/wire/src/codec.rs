@@ -3,9 +3,9 @@
 use crate::{Decode, DecodeError, Encode, Reader, list};
 use bytes::Bytes;
 use tercio_types::{
-    Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Epoch, Height,
-    MAX_REPLICAS, OpKind, Package, ReplicaId, RequestSeq, SeqNum, SignatureBytes, Suite, Tag,
-    Timestamp,
+    Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Epoch,
+    Height, MAX_REPLICAS, OpKind, Ops, Package, ReplicaId, RequestSeq, SeqNum, SignatureBytes,
+    Suite, Tag, Tags, Timestamp,
 };
 
 /// The most operations in a package.
@@ -34,7 +34,7 @@ pub(crate) fn authenticator_len(auth: &Authenticator) -> usize {
 pub(crate) fn put_authenticator(auth: &Authenticator, out: &mut Vec<u8>) {
     match auth {
         Authenticator::Mac(tag) => out.extend_from_slice(&tag.0),
-        Authenticator::MacVector(tags) => tags.iter().for_each(|t| out.extend_from_slice(&t.0)),
+        Authenticator::MacVector(tags) => out.extend_from_slice(tags.as_bytes()),
         Authenticator::Signature(signature) => out.extend_from_slice(signature.as_slice()),
         Authenticator::Attested { counter, certificate } => {
             out.extend_from_slice(&counter.to_le_bytes());
@@ -57,17 +57,16 @@ pub(crate) fn take_authenticator(
     input: &mut Reader,
 ) -> Result<Authenticator, DecodeError> {
     const WHAT: &str = "authenticator";
-    let tag = |b: &[u8]| Tag(*b.first_chunk().expect("chunks of sixteen"));
     match kind {
-        1 if len == 16 => Ok(Authenticator::Mac(tag(&input.take(len, WHAT)?))),
-        2 if len.is_multiple_of(16) && (1..=MAX_REPLICAS).contains(&(len / 16)) => {
-            let tags = input.take(len, WHAT)?;
-            Ok(Authenticator::MacVector(tags.chunks_exact(16).map(tag).collect()))
+        1 if len == 16 => Ok(Authenticator::Mac(Tag(input.array(WHAT)?))),
+        2 if (1..=MAX_REPLICAS).contains(&(len / 16)) => {
+            let tags = Tags::from_bytes(input.take(len, WHAT)?);
+            tags.map(Authenticator::MacVector).ok_or(DecodeError::NotCanonical(WHAT))
         }
-        3 => Ok(Authenticator::Signature(signature(&input.take(len, WHAT)?)?)),
+        3 => Ok(signature(&input.take(len, WHAT)?)?.into()),
         4 if len >= 8 => {
             let counter = input.u64(WHAT)?;
-            let certificate = signature(&input.take(len - 8, WHAT)?)?;
+            let certificate = Box::new(signature(&input.take(len - 8, WHAT)?)?);
             Ok(Authenticator::Attested { counter, certificate })
         }
         1 | 2 | 4 => Err(DecodeError::NotCanonical(WHAT)),
@@ -101,6 +100,17 @@ pub fn encode_package_content(
     ops: &[Bytes],
     out: &mut Vec<u8>,
 ) {
+    put_package_head(client, first, kind, replier, out);
+    list::encode(out, ops.len(), |i, out| out.extend_from_slice(&ops[i]));
+}
+
+fn put_package_head(
+    client: ClientId,
+    first: RequestSeq,
+    kind: OpKind,
+    replier: ReplicaId,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(&client.0.to_le_bytes());
     out.extend_from_slice(&first.0.to_le_bytes());
     out.push(match kind {
@@ -108,8 +118,24 @@ pub fn encode_package_content(
         OpKind::System => 1,
     });
     out.extend_from_slice(&replier.0.to_le_bytes());
-    list::encode(out, ops.len(), |i, out| out.extend_from_slice(&ops[i]));
 }
+
+/// The content of a package.
+#[must_use]
+pub fn package_content(package: &Package) -> Bytes {
+    let mut out = Vec::with_capacity(PACKAGE_HEAD + package.ops.buffer().len());
+    put_package_content(package, &mut out);
+    out.into()
+}
+
+fn put_package_content(package: &Package, out: &mut Vec<u8>) {
+    put_package_head(package.client, package.first, package.kind, package.replier, out);
+    // Operations are kept as the list that is written here.
+    out.extend_from_slice(package.ops.buffer());
+}
+
+/// The bytes of a package's content before its operations.
+const PACKAGE_HEAD: usize = 8 + 8 + 1 + 2;
 
 /// Reads a package's content and names it by its digest.
 ///
@@ -120,7 +146,18 @@ pub fn package_from_content(
     auth: Authenticator,
     suite: Suite,
 ) -> Result<Package, DecodeError> {
-    let mut input = Reader::new(content.clone(), suite);
+    let digest = tercio_crypto::hash(suite, &[content]);
+    named_package(content.clone(), digest, auth, suite)
+}
+
+/// Reads a package's content whose digest was computed before.
+pub(crate) fn named_package(
+    content: Bytes,
+    digest: Digest,
+    auth: Authenticator,
+    suite: Suite,
+) -> Result<Package, DecodeError> {
+    let mut input = Reader::new(content, suite);
     let client = ClientId(input.u64("package")?);
     let first = RequestSeq(input.u64("package")?);
     let kind = match input.u8("package")? {
@@ -129,22 +166,25 @@ pub fn package_from_content(
         other => return Err(DecodeError::Unknown { what: "op kind", found: other.into() }),
     };
     let replier = ReplicaId(input.u16("package")?);
-    let ops = list::List::decode(&mut input, MAX_OPS, "package")?;
-    input.finish()?;
-    if ops.is_empty() {
+    let (count, len) = list::check(input.rest(), MAX_OPS, "package")?;
+    let ops = input.take_rest();
+    if len < ops.len() {
+        return Err(DecodeError::Trailing(ops.len() - len));
+    }
+    if count == 0 {
         return Err(DecodeError::NotCanonical("package without operations"));
     }
-    if first.0.checked_add(ops.len() as u64).is_none() {
+    if first.0.checked_add(count as u64).is_none() {
         return Err(DecodeError::NotCanonical("request number"));
     }
-    let digest = tercio_crypto::hash(suite, &[content]);
-    Ok(Package { client, first, kind, replier, ops: ops.iter().collect(), digest, auth })
+    let ops = Ops::from_buffer(ops).ok_or(DecodeError::NotCanonical("package"))?;
+    Ok(Package { client, first, kind, replier, ops, digest, auth })
 }
 
 impl Encode for Package {
     fn encode(&self, out: &mut Vec<u8>) {
         encode_authenticator(&self.auth, out);
-        encode_package_content(self.client, self.first, self.kind, self.replier, &self.ops, out);
+        put_package_content(self, out);
     }
 }
 
@@ -152,13 +192,21 @@ impl Decode for Package {
     /// Takes all that is left: a package stands alone or is an item of a list.
     fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
         let auth = decode_authenticator(input)?;
-        let suite = input.suite();
-        package_from_content(&input.take_rest(), auth, suite)
+        let (suite, content) = (input.suite(), input.take_rest());
+        let digest = tercio_crypto::hash(suite, &[&content]);
+        named_package(content, digest, auth, suite)
     }
+}
+
+/// How long a package is in a batch, the end in the list's index included.
+#[must_use]
+pub fn package_len(package: &Package) -> usize {
+    4 + 3 + authenticator_len(&package.auth) + PACKAGE_HEAD + package.ops.buffer().len()
 }
 
 impl Encode for Batch {
     fn encode(&self, out: &mut Vec<u8>) {
+        out.reserve(8 + 1 + 4 + self.packages.iter().map(package_len).sum::<usize>());
         out.extend_from_slice(&self.time.0.to_le_bytes());
         out.push(self.checkpoint.into());
         list::encode(out, self.packages.len(), |i, out| self.packages[i].encode(out));

@@ -95,7 +95,9 @@ impl Frame {
     /// The frame alone.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(
+            FRAME_HEADER + AUTHENTICATED + authenticator_len(&self.auth) + self.body.len(),
+        );
         self.encode(&mut out);
         out.into()
     }
@@ -110,8 +112,14 @@ impl Frame {
         input.array::<FRAME_HEADER>("header")?;
         let key = Key::decode(&mut input)?;
         let auth = take_authenticator(header.auth_kind, header.auth_len, &mut input)?;
-        let body = input.take(header.body_len, "body")?;
-        input.finish()?;
+        let left = input.remaining();
+        if left > header.body_len {
+            return Err(DecodeError::Trailing(left - header.body_len));
+        }
+        if left < header.body_len {
+            return Err(DecodeError::Truncated("body"));
+        }
+        let body = input.take_rest();
         if !body.is_empty() && tercio_crypto::hash(suite, &[&body]) != key.digest {
             return Err(DecodeError::Digest);
         }

@@ -18,7 +18,8 @@ mod reader;
 pub mod reject;
 
 pub use codec::{
-    decode_authenticator, encode_authenticator, encode_package_content, package_from_content,
+    decode_authenticator, encode_authenticator, encode_package_content, package_content,
+    package_from_content, package_len,
 };
 pub use error::DecodeError;
 pub use frame::{FRAME_HEADER, Frame, FrameHeader, MAX_FRAME, WIRE_VERSION};

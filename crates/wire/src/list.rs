@@ -9,6 +9,9 @@
 use crate::{DecodeError, Reader};
 use bytes::Bytes;
 
+/// The bytes of a count and of an end.
+const WORD: usize = 4;
+
 /// Appends a list; `item` writes the i-th item.
 pub fn encode(out: &mut Vec<u8>, count: usize, mut item: impl FnMut(usize, &mut Vec<u8>)) {
     out.extend_from_slice(&(count as u32).to_le_bytes());
@@ -22,11 +25,41 @@ pub fn encode(out: &mut Vec<u8>, count: usize, mut item: impl FnMut(usize, &mut 
     }
 }
 
+/// Checks the index of the list that `bytes` begins with; gives how many items it has, and how many
+/// bytes it takes.
+pub(crate) fn check(
+    bytes: &[u8],
+    limit: usize,
+    what: &'static str,
+) -> Result<(usize, usize), DecodeError> {
+    let Some((count, rest)) = bytes.split_first_chunk::<WORD>() else {
+        return Err(DecodeError::Truncated(what));
+    };
+    let count = u32::from_le_bytes(*count) as usize;
+    if count > limit {
+        return Err(DecodeError::TooLong { what, found: count as u64, limit: limit as u64 });
+    }
+    let ends = WORD.checked_mul(count).and_then(|len| rest.split_at_checked(len));
+    let (ends, items) = ends.ok_or(DecodeError::Truncated(what))?;
+    let mut last = 0;
+    for end in ends.as_chunks::<WORD>().0 {
+        let end = u32::from_le_bytes(*end);
+        if end < last {
+            return Err(DecodeError::NotCanonical(what));
+        }
+        last = end;
+    }
+    if last as usize > items.len() {
+        return Err(DecodeError::Truncated(what));
+    }
+    Ok((count, WORD + WORD * count + last as usize))
+}
+
 /// A list whose index has been checked; items are slices of the received bytes.
 #[derive(Clone, Debug)]
 pub struct List {
-    ends: Bytes,
-    items: Bytes,
+    bytes: Bytes,
+    count: usize,
 }
 
 impl List {
@@ -39,49 +72,40 @@ impl List {
         limit: usize,
         what: &'static str,
     ) -> Result<Self, DecodeError> {
-        let count = input.count(4, limit, what)?;
-        let ends = input.take(4 * count, what)?;
-        let mut last = 0;
-        for end in ends.chunks_exact(4) {
-            let end = u32::from_le_bytes([end[0], end[1], end[2], end[3]]);
-            if end < last {
-                return Err(DecodeError::NotCanonical(what));
-            }
-            last = end;
-        }
-        let items = input.take(last as usize, what)?;
-        Ok(Self { ends, items })
+        let (count, len) = check(input.rest(), limit, what)?;
+        Ok(Self { bytes: input.take(len, what)?, count })
     }
 
     /// How many items there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ends.len() / 4
+        self.count
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.count == 0
     }
 
     fn end(&self, i: usize) -> usize {
-        let end = &self.ends[4 * i..][..4];
-        u32::from_le_bytes([end[0], end[1], end[2], end[3]]) as usize
+        let end = self.bytes[WORD + WORD * i..].first_chunk().expect("the index was checked");
+        u32::from_le_bytes(*end) as usize
     }
 
     /// The i-th item, found in constant time; `None` past the end.
     #[must_use]
     pub fn get(&self, i: usize) -> Option<Bytes> {
-        if i >= self.len() {
+        if i >= self.count {
             return None;
         }
+        let items = WORD + WORD * self.count;
         let start = if i == 0 { 0 } else { self.end(i - 1) };
-        Some(self.items.slice(start..self.end(i)))
+        Some(self.bytes.slice(items + start..items + self.end(i)))
     }
 
     /// All items in order.
     pub fn iter(&self) -> impl Iterator<Item = Bytes> + '_ {
-        (0..self.len()).map_while(|i| self.get(i))
+        (0..self.count).map_while(|i| self.get(i))
     }
 }

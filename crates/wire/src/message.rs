@@ -1,7 +1,7 @@
 //! Messages between replicas: what a frame becomes once it is understood, and before it is
 //! believed.
 
-use crate::{Decode, DecodeError, Encode, Frame, Key, Kind, Reader, request_key};
+use crate::{Decode, DecodeError, Encode, Frame, Key, Kind, request_key};
 use bytes::Bytes;
 use tercio_crypto::{Claim, Claimed};
 use tercio_types::{
@@ -34,7 +34,7 @@ pub trait Message: Sized {
     ) -> Frame {
         let (key, body, signature) = self.parts(sender, suite);
         let auth = match signature {
-            Some(signature) => Authenticator::Signature(signature),
+            Some(signature) => signature.into(),
             None => mac(&key.to_array()),
         };
         Frame { key, auth, body }
@@ -90,7 +90,9 @@ pub struct Request(pub Package);
 
 impl Message for Request {
     fn from_frame(frame: &Frame, suite: Suite) -> Result<Self, DecodeError> {
-        let package = crate::package_from_content(&frame.body, frame.auth.clone(), suite)?;
+        // The frame's digest is that of its body.
+        let (content, auth) = (frame.body.clone(), frame.auth.clone());
+        let package = crate::codec::named_package(content, frame.key.digest, auth, suite)?;
         if request_key(&package) != frame.key {
             return Err(DecodeError::NotCanonical("request key"));
         }
@@ -152,9 +154,6 @@ impl EncodedBatch {
     /// # Errors
     /// When the bytes are no batch.
     pub fn from_bytes(bytes: Bytes, digest: Digest, suite: Suite) -> Result<Self, DecodeError> {
-        let mut input = Reader::new(bytes.clone(), suite);
-        let batch = Batch::decode(&mut input)?;
-        input.finish()?;
-        Ok(Self { batch, bytes, digest })
+        Ok(Self { batch: Batch::from_bytes(&bytes, suite)?, bytes, digest })
     }
 }

@@ -65,6 +65,12 @@ impl Reader {
         self.bytes.len() - self.at
     }
 
+    /// What is left, to look at.
+    #[must_use]
+    pub fn rest(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
     /// Takes `n` bytes.
     ///
     /// # Errors

@@ -83,7 +83,7 @@ fn a_vote_is_self_contained_and_fits_one_datagram() {
     const UDP: usize = 65_507;
     let vote = |n: usize| {
         let key = Key::of_replica(Kind(Kind::PROTOCOL + 1), ReplicaId(1), 2, 3, Digest([4; 32]));
-        let auth = Authenticator::MacVector(vec![Tag([5; 16]); n]);
+        let auth = Authenticator::from(vec![Tag([5; 16]); n]);
         Frame { key, auth, body: Bytes::new() }.to_bytes()
     };
     for n in 1..=MAX_REPLICAS {
@@ -108,9 +108,9 @@ fn authenticators_and_signatures_fix_no_scheme() {
     assert_eq!(SignatureBytes::new(&[7; 257]), None);
     for auth in [
         Authenticator::Mac(Tag::default()),
-        Authenticator::MacVector(vec![Tag::default(); 4]),
-        Authenticator::Signature(long),
-        Authenticator::Attested { counter: 9, certificate: long },
+        vec![Tag::default(); 4].into(),
+        long.into(),
+        Authenticator::Attested { counter: 9, certificate: Box::new(long) },
     ] {
         // No wildcard: a further kind is thought over here.
         let kind = match auth {

@@ -113,7 +113,7 @@ impl Sizes {
         encode_package_content(client, first, OpKind::User, replier, &ops, &mut content);
         let digest = tercio_crypto::hash(suite, &[&content]);
         let key = Key::of_replica(Kind::REPLY, ReplicaId(0), 0, 1, digest);
-        let vector = Authenticator::MacVector(vec![Tag::default(); super::REPLICAS]);
+        let vector = Authenticator::from(vec![Tag::default(); super::REPLICAS]);
         let mut in_batch = Vec::new();
         encode_authenticator(&vector, &mut in_batch);
         let frame = |key: Key, auth: &Authenticator, body: Vec<u8>| {

@@ -108,7 +108,7 @@ impl Replica {
         }
         let package = self.read(bytes);
         let results = match package.kind {
-            OpKind::User => results(&package.ops),
+            OpKind::User => results(&package.numbered().map(|(_, op)| op).collect::<Vec<_>>()),
             OpKind::System => vec![OpResult::Unsupported; package.ops.len()],
         };
         let again = !self.answered.insert(package.first);

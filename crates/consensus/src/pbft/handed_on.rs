@@ -20,8 +20,7 @@ impl HandedOn {
     /// says that the client's tag is good for it.
     pub(super) fn note(&mut self, from: ReplicaId, package: &Package, suite: Suite) -> usize {
         let Authenticator::MacVector(tags) = &package.auth else { return 0 };
-        let tags: Vec<u8> = tags.iter().flat_map(|tag| tag.0).collect();
-        let name = tercio_crypto::hash(suite, &[&package.digest.0, &tags]);
+        let name = tercio_crypto::hash(suite, &[&package.digest.0, tags.as_bytes()]);
         let own = self.by.entry(from).or_default();
         if !own.contains(&name) {
             if own.len() == REMEMBERED {

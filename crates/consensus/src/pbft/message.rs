@@ -348,7 +348,7 @@ fn carried_key(sender: ReplicaId, body: &Bytes, kind: Kind, suite: Suite) -> Key
 
 fn signature_of(frame: &Frame) -> Result<SignatureBytes, DecodeError> {
     match &frame.auth {
-        tercio_types::Authenticator::Signature(signature) => Ok(*signature),
+        tercio_types::Authenticator::Signature(signature) => Ok(**signature),
         _ => Err(DecodeError::NotCanonical("authenticator: a signature is needed")),
     }
 }

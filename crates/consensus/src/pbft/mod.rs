@@ -50,9 +50,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tercio_crypto::Signer;
 use tercio_types::{
-    Authenticator, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package,
-    Principal, ReplicaId, ReplicaSet, RequestWindow, SeqNum, SignatureBytes, Suite, Timestamp,
-    View,
+    CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package, Principal,
+    ReplicaId, ReplicaSet, RequestWindow, SeqNum, SignatureBytes, Suite, Timestamp, View,
 };
 use tercio_wire::reject::Reason;
 use tercio_wire::{Encode, EncodedBatch};
@@ -153,7 +152,7 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     last_checkpoint: SeqNum,
     /// A proposal is with the application.
     building: bool,
-    candidates: Vec<Arc<Package>>,
+    candidates: Vec<Package>,
     /// When each replica was last sent what it lacked.
     helped: BTreeMap<ReplicaId, Instant>,
     /// How many bodies each replica was sent since when.
@@ -346,16 +345,17 @@ impl<T: VoteTable> Pbft<T> {
         view == self.view && !self.changing
     }
 
-    fn on_request(&mut self, package: Arc<Package>, from_client: bool) {
+    fn on_request(&mut self, package: Package, from_client: bool) {
         let (client, first, count) = (package.client, package.first, package.ops.len());
-        let maced = !matches!(package.auth, Authenticator::Signature(_));
-        if maced && self.must_sign.contains(&client) {
+        if !package.is_signed() && self.must_sign.contains(&client) {
             self.effects.push_back(Effect::Decline { client, first, reason: Reason::MustSign });
             return;
         }
-        let admission = self.pool.admit(package.clone(), self.now);
+        // A copy to hand on shares the package's bytes.
+        let copy = (from_client && !self.is_primary()).then(|| package.clone());
+        let admission = self.pool.admit(package, self.now);
         if from_client && admission == Admission::Known {
-            self.pool.sent_again(&package, self.now);
+            self.pool.sent_again((client, first), self.now);
         }
         match admission {
             Admission::Done => self.effects.push_back(Effect::Repeat { client, first, count }),
@@ -366,7 +366,7 @@ impl<T: VoteTable> Pbft<T> {
             // The client turned to us: either it does not know the primary, or the primary does
             // not answer it.
             Admission::New | Admission::Known => {
-                if from_client && !self.changing {
+                if let Some(package) = copy.filter(|_| !self.changing) {
                     self.effects.push_back(Effect::Forward { to: self.primary(), package });
                 }
             }
@@ -375,7 +375,7 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule A4: who hands a request on says that the client's tag is good for it. Of f+1 that hand
     /// on a request whose tag fails for us, one is correct.
-    fn on_forwarded(&mut self, from: Principal, package: Arc<Package>, doubted: bool) {
+    fn on_forwarded(&mut self, from: Principal, package: Package, doubted: bool) {
         let Principal::Replica(from) = from else {
             return self.drop_message("not_from_a_replica");
         };
@@ -453,13 +453,13 @@ impl<T: VoteTable> Protocol for Pbft<T> {
                 }
             }
             Event::Request(request) => {
-                self.on_request(Arc::new(request.into_inner().message.0), true);
+                self.on_request(request.into_inner().message.0, true);
             }
             Event::Forwarded(forward) => {
                 let doubted = !forward.doubts().is_empty();
                 let received = forward.into_inner();
                 let from = received.sender();
-                self.on_forwarded(from, Arc::new(received.message.0), doubted);
+                self.on_forwarded(from, received.message.0, doubted);
             }
             Event::Counted { vote, voters } => {
                 voters.iter().for_each(|voter| self.on_vote(voter, vote));

@@ -2,8 +2,8 @@
 
 use super::slot::Verdict;
 use super::{
-    Arc, Authenticator, ClientId, Delivery, Digest, Effect, EncodedBatch, Evidence, Package, Pbft,
-    PbftMessage, Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, View, Vote, VoteTable,
+    Arc, ClientId, Delivery, Digest, Effect, EncodedBatch, Evidence, Package, Pbft, PbftMessage,
+    Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, View, Vote, VoteTable,
 };
 use crate::Recorded;
 use tercio_types::Batch;
@@ -67,7 +67,7 @@ impl<T: VoteTable> Pbft<T> {
         if !std::mem::take(&mut self.building) || !self.is_primary() || self.changing {
             return;
         }
-        let mut chosen: Vec<Arc<Package>> = Vec::new();
+        let mut chosen: Vec<Package> = Vec::new();
         for &i in keep {
             let package = candidates.get(i).expect("the application keeps what it was offered");
             chosen.push(package.clone());
@@ -78,11 +78,8 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
-    fn propose_packages(&mut self, packages: Vec<Arc<Package>>) {
-        let packages =
-            packages.into_iter().map(|p| Arc::try_unwrap(p).unwrap_or_else(|p| (*p).clone()));
-        let time = self.proposed_time();
-        self.propose_content(Batch { time, checkpoint: false, packages: packages.collect() });
+    fn propose_packages(&mut self, packages: Vec<Package>) {
+        self.propose_content(Batch { time: self.proposed_time(), checkpoint: false, packages });
     }
 
     /// Rule C3: an idle primary asks for a checkpoint that covers the last batches.
@@ -156,9 +153,7 @@ impl<T: VoteTable> Pbft<T> {
             slot.proposal = Some((view, digest));
             slot.proposed_at = self.now;
             slot.verdict = Verdict::Open;
-            let unsigned = |p: &&Package| {
-                self.must_sign.contains(&p.client) && !matches!(p.auth, Authenticator::Signature(_))
-            };
+            let unsigned = |p: &&Package| self.must_sign.contains(&p.client) && !p.is_signed();
             slot.doubts = doubts.to_vec();
             slot.doubts.extend(batch.batch.packages.iter().filter(unsigned).map(|p| p.client));
         }

@@ -4,8 +4,8 @@
 use super::message::MAX_BLAMED;
 use super::slot::{MAX_PREPREPARED, Verdict};
 use super::{
-    Arc, Authenticator, BTreeSet, Claimed, ClientId, Digest, Effect, Evidence, Instant, Package,
-    Pbft, PbftMessage, Phase, Promise, Record, ReplicaId, Selection, SeqNum, SignedNewView,
+    Arc, BTreeSet, Claimed, ClientId, Digest, Effect, Evidence, Instant, Package, Pbft,
+    PbftMessage, Phase, Promise, Record, ReplicaId, Selection, SeqNum, SignedNewView,
     SignedViewChange, View, ViewChange, Vote, VoteTable, select,
 };
 use tercio_types::zoo::{Defence, stands};
@@ -311,18 +311,17 @@ impl<T: VoteTable> Pbft<T> {
 
     /// What the old view left behind waits again, and nobody has waited yet.
     fn requeue(&mut self, selection: &Selection) {
-        let maced = |p: &Package| !matches!(p.auth, Authenticator::Signature(_));
         let view = self.view;
-        let mut abandoned: Vec<Arc<Package>> = Vec::new();
+        let mut abandoned: Vec<Package> = Vec::new();
         for slot in self.slots.range(self.delivered.next()..).map(|(_, slot)| slot) {
             if slot.proposal.is_some_and(|(v, _)| v == view) || !slot.doubts.is_empty() {
                 continue;
             }
             let packages = slot.bodies.iter().flat_map(|held| &held.batch.batch.packages);
-            abandoned.extend(packages.cloned().map(Arc::new));
+            abandoned.extend(packages.cloned());
         }
         for package in abandoned {
-            if !(maced(&package) && self.must_sign.contains(&package.client)) {
+            if package.is_signed() || !self.must_sign.contains(&package.client) {
                 self.pool.admit(package, self.now);
             }
         }
@@ -331,7 +330,7 @@ impl<T: VoteTable> Pbft<T> {
         });
         self.pool.requeue(carried.flatten(), self.now);
         let must_sign = &self.must_sign;
-        let refused = self.pool.discard(|p| maced(p) && must_sign.contains(&p.client));
+        let refused = self.pool.discard(|p| !p.is_signed() && must_sign.contains(&p.client));
         for (client, first) in refused {
             let reason = tercio_wire::reject::Reason::MustSign;
             self.effects.push_back(Effect::Decline { client, first, reason });

@@ -95,7 +95,7 @@ pub struct Net {
     pub serve_blocks: bool,
     /// Whether what replicas hand on is lost.
     pub lose_forwards: bool,
-    forwards: VecDeque<(usize, usize, Arc<Package>)>,
+    forwards: VecDeque<(usize, usize, Package)>,
     censored: Option<ClientId>,
 }
 
@@ -182,11 +182,11 @@ impl Net {
         let said = request_key(&package).to_array();
         package.auth = ring.mac_vector(&said);
         if let (Some(good), Authenticator::MacVector(tags)) = (good_for, &mut package.auth) {
-            for (i, tag) in tags.iter_mut().enumerate() {
-                if !good.contains(&i) {
-                    tag.0[0] ^= 1;
-                }
+            let mut spoilt: Vec<Tag> = tags.iter().collect();
+            for (i, tag) in spoilt.iter_mut().enumerate().filter(|(i, _)| !good.contains(i)) {
+                tag.0[0] ^= 1 + i as u8;
             }
+            *tags = spoilt.into();
         }
         package
     }
@@ -194,16 +194,14 @@ impl Net {
     pub fn signed(&self, client: u64, first: u64, ops: usize) -> Package {
         let mut package = self.package(client, first, ops, None);
         let ring = ring(&self.membership, Principal::Client(ClientId(client)));
-        package.auth = Authenticator::Signature(ring.sign(&request_key(&package).to_array()));
+        package.auth = ring.sign(&request_key(&package).to_array()).into();
         package
     }
 
     /// Hands a package to replica `i` as its client would; false when its tag is refused.
     pub fn request(&mut self, i: usize, package: &Package) -> bool {
-        let mut body = Vec::new();
-        let p = package;
-        encode_package_content(p.client, p.first, p.kind, p.replier, &p.ops, &mut body);
-        let frame = Frame { key: request_key(p), auth: p.auth.clone(), body: body.into() };
+        let (key, body) = (request_key(package), package_content(package));
+        let frame = Frame { key, auth: package.auth.clone(), body };
         let received = Received::<Request>::from_frame(frame, SUITE).unwrap();
         let Ok(verified) = self.rings[i].verify(received) else { return false };
         self.handle(i, Event::Request(verified));
@@ -363,7 +361,7 @@ impl Net {
             } else if let Some((from, to, package)) = self.forwards.pop_front() {
                 let censored = to == 0 && Some(package.client) == self.censored;
                 if self.peers[to].is_some() && to != from && !censored && !self.lose_forwards {
-                    let forward = Forward((*package).clone());
+                    let forward = Forward(package);
                     let ring = &self.rings[from];
                     let me = ReplicaId(from as u16);
                     let frame = forward.to_frame(me, SUITE, |key| ring.mac_vector(key));
@@ -408,7 +406,11 @@ impl Net {
     pub fn operations(&self, i: usize) -> Vec<Bytes> {
         let peer = self.peers[i].as_ref().unwrap();
         let batches = peer.disk.delivered.iter().filter_map(|(_, b)| b.as_ref());
-        batches.flat_map(|b| &b.batch.packages).flat_map(|p| p.ops.clone()).collect()
+        batches
+            .flat_map(|b| &b.batch.packages)
+            .flat_map(|p| p.numbered())
+            .map(|(_, op)| op)
+            .collect()
     }
 
     /// Asserts that all running replicas agree as far as each got, and gives the longest log.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tercio_crypto::{Instance, Keyring, SecretKey};
 use tercio_ledger::{BlockLog, BlockLogSettings, MemStorage, Recovery, attestation_key};
 use tercio_types::{
-    Authenticator, Batch, BlockHeader, CertifiedCheckpoint, ChainId, Checkpoint, ClientId, Digest,
-    EMPTY_ROOT, Epoch, FaultModel, Height, Member, Membership, OpKind, Principal, ReplicaId,
-    RequestSeq, SeqNum, SignatureBytes, Suite, Timestamp,
+    Batch, BlockHeader, CertifiedCheckpoint, ChainId, Checkpoint, ClientId, Digest, EMPTY_ROOT,
+    Epoch, FaultModel, Height, Member, Membership, OpKind, Principal, ReplicaId, RequestSeq,
+    SeqNum, SignatureBytes, Suite, Timestamp,
 };
 use tercio_wire::{
     Encode, block_hash, checkpoint_key, encode_package_content, package_from_content,
@@ -51,7 +51,7 @@ pub(crate) fn batch(time: u64, lengths: &[usize]) -> Batch {
     let mut content = Vec::new();
     let (client, first) = (ClientId(3), RequestSeq(time));
     encode_package_content(client, first, OpKind::User, ReplicaId(0), &ops, &mut content);
-    let auth = Authenticator::Signature(SignatureBytes::new(&[9; 64]).unwrap());
+    let auth = SignatureBytes::new(&[9; 64]).unwrap().into();
     let package = package_from_content(&content.into(), auth, Suite::default()).unwrap();
     Batch { time: Timestamp(time), checkpoint: false, packages: vec![package] }
 }

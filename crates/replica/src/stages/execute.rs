@@ -14,7 +14,6 @@ use super::{Outbox, ToExecute, ToLog, ToOrder};
 use crate::NodeError;
 use crate::sync::CertifiedBlocks;
 use bytes::Bytes;
-use std::sync::Arc;
 use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
 use tercio_execution::{AppError, Engine, PackageReply};
@@ -81,7 +80,6 @@ impl ExecuteStage {
                 self.answer(client, number, &question, view, out);
             }
             ToExecute::Build { packages, time } => {
-                let packages = packages.into_iter().map(Arc::unwrap_or_clone).collect();
                 let batch = Batch { time, checkpoint: false, packages };
                 out.order.push_back(ToOrder::Proposal(self.engine.build_proposal(&batch)));
             }

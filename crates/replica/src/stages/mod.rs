@@ -110,7 +110,7 @@ pub enum ToExecute {
     /// Let the application choose what to propose.
     Build {
         /// From these.
-        packages: Vec<Arc<Package>>,
+        packages: Vec<Package>,
         /// The time that would be proposed.
         time: Timestamp,
     },

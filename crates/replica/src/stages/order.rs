@@ -289,7 +289,7 @@ impl<P: Protocol> OrderStage<P> {
                     self.begin_catch_up(now, out);
                 }
                 Effect::Forward { to, package } => {
-                    self.send(to, &Forward(Arc::unwrap_or_clone(package)), out);
+                    self.send(to, &Forward(package), out);
                 }
                 Effect::Repeat { client, first, count } => {
                     let view = self.protocol.view();

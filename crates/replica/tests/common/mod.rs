@@ -16,7 +16,9 @@ use tercio_types::{
     Authenticator, ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Member, Membership,
     OpKind, Package, Principal, ReplicaId, RequestSeq, Suite,
 };
-use tercio_wire::{Frame, Kind, encode_package_content, request_key};
+use tercio_wire::{
+    Frame, Kind, encode_package_content, package_content, package_from_content, request_key,
+};
 
 pub(crate) const CLIENT: ClientId = ClientId(7);
 
@@ -65,21 +67,17 @@ impl Asker {
         let (first, kind, replier) = (RequestSeq(first), OpKind::User, ReplicaId(replier));
         let mut content = Vec::new();
         encode_package_content(self.id, first, kind, replier, &ops, &mut content);
-        let digest = tercio_crypto::hash(Suite::default(), &[&content]);
         let auth = Authenticator::Mac(tercio_types::Tag::default());
-        let mut package = Package { client: self.id, first, kind, replier, ops, digest, auth };
+        let mut package = package_from_content(&content.into(), auth, Suite::default()).unwrap();
         let said = request_key(&package).to_array();
-        package.auth = Authenticator::Signature(self.keyring.sign(&said));
+        package.auth = self.keyring.sign(&said).into();
         package
     }
 
     pub(crate) fn request(&self, first: u64, replier: u16, ops: &[&'static [u8]]) -> Bytes {
         let package = self.package(first, replier, ops);
-        let mut content = Vec::new();
-        let Package { client, first, kind, replier, ops, .. } = &package;
-        encode_package_content(*client, *first, *kind, *replier, ops, &mut content);
-        let key = request_key(&package);
-        Frame { key, auth: package.auth, body: content.into() }.to_bytes()
+        let (key, body) = (request_key(&package), package_content(&package));
+        Frame { key, auth: package.auth, body }.to_bytes()
     }
 
     /// A frame of ours of any kind.
@@ -93,7 +91,7 @@ impl Asker {
             seq: number,
             digest,
         };
-        let auth = Authenticator::Signature(self.keyring.sign(&key.to_array()));
+        let auth = self.keyring.sign(&key.to_array()).into();
         Frame { key, auth, body }
     }
 }

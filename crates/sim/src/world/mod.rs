@@ -374,7 +374,7 @@ impl World {
     /// A client of the script's own asks for something.
     pub fn asked_for(&mut self, package: &tercio_types::Package) {
         for (seq, op) in package.numbered() {
-            self.checks.exactly_once.asked(package.client, seq, op.clone());
+            self.checks.exactly_once.asked(package.client, seq, op);
         }
     }
 

@@ -122,7 +122,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Bytes)> {
     let mut content = Vec::new();
     let (client, first) = (ClientId(7), RequestSeq(300));
     encode_package_content(client, first, OpKind::System, ReplicaId(2), &ops, &mut content);
-    let auth = Authenticator::MacVector(vec![Tag([0xaa; 16]), Tag([0xbb; 16])]);
+    let auth = Authenticator::from(vec![Tag([0xaa; 16]), Tag([0xbb; 16])]);
     let package = package_from_content(&content.into(), auth.clone(), SUITE).expect("a package");
     let signature = SignatureBytes::new(&[3; 64]).expect("within the limit");
     let signatures = vec![(ReplicaId(1), signature), (ReplicaId(3), signature)];
@@ -130,7 +130,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Bytes)> {
     let packages = vec![package.clone(), package.clone()];
     let batch = Batch { time: Timestamp(5), checkpoint: true, packages };
     let key = Key::of_replica(Kind(17), ReplicaId(1), 2, 3, Digest([4; 32]));
-    let attested = Authenticator::Attested { counter: 1, certificate: signature };
+    let attested = Authenticator::Attested { counter: 1, certificate: Box::new(signature) };
     let reason = tercio_wire::reject::Reason::MustSign;
     vec![
         ("reject", Reject { reason, retry_after_ms: 77 }.to_bytes()),
