@@ -268,8 +268,45 @@ pub struct Status {
     pub view_changes: u64,
     /// When the next number cannot move: what it waits for, and who has not sent it.
     pub waiting: Option<(Phase, ReplicaSet)>,
+    /// When its log was lost: what keeps it from voting.
+    pub learning: Option<Learning>,
     /// Messages dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
+}
+
+/// Why a replica that lost its log does not vote yet (rules L1 to L6 of `docs/protocol/pbft.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learning {
+    /// Who has reported where the network stands.
+    pub reports: ReplicaSet,
+    /// What it waits for, once a quorum has reported.
+    pub floor: Option<Floor>,
+}
+
+/// Whatever a replica promised before it lost its log lies at or below this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Floor {
+    /// The highest number that it can have voted at.
+    pub seq: SeqNum,
+    /// The highest view that it can have voted in.
+    pub view: View,
+}
+
+impl fmt::Display for Learning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.floor {
+            None => write!(
+                f,
+                "learner, since its log was lost: waits for a quorum's reports, has {}",
+                self.reports.len()
+            ),
+            Some(Floor { seq, view }) => write!(
+                f,
+                "learner, since its log was lost: votes again in a view above {view}, and leaves \
+                 views once number {seq} is stable"
+            ),
+        }
+    }
 }
 
 /// An ordering protocol.

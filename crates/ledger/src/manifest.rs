@@ -8,7 +8,7 @@
 //! ```
 
 use crate::storage::{TEMPORARY, describe};
-use crate::{DISK_VERSION, DirStorage, Storage};
+use crate::{DISK_VERSION, DirStorage, LedgerError, Storage, Wal, WalSettings};
 use std::fmt::Write;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -103,6 +103,15 @@ pub enum DataDirError {
     /// It belongs to a network with other schemes.
     #[error("{} uses other hash and signature schemes than this network", .0.display())]
     OtherSuite(PathBuf),
+    /// It was made before.
+    #[error(
+        "{} is a data directory already; start the replica on it, or name a new directory",
+        .0.display()
+    )]
+    Exists(PathBuf),
+    /// The write-ahead log cannot be begun.
+    #[error("{0}")]
+    Ledger(#[from] LedgerError),
     /// Another process uses it.
     #[error("{} is in use by another process; stop that one first", .0.display())]
     InUse(PathBuf),
@@ -155,7 +164,27 @@ fn decode(path: &Path, text: &str) -> Result<Identity, DataDirError> {
 }
 
 impl DataDir {
-    /// Opens the data directory of `identity`, and creates it when there is none.
+    /// Makes the data directory of a replica that has never run, with its write-ahead log begun
+    /// ([`Wal::begin`]). This belongs to setting a replica up. A replica that is started on a
+    /// directory without a log has lost it, and takes part again by the rules for that only.
+    ///
+    /// # Errors
+    /// When there is one already, another thing is in its place, or it cannot be written.
+    pub fn create(path: impl Into<PathBuf>, identity: &Identity) -> Result<Self, DataDirError> {
+        let path = path.into();
+        DirStorage::open(&path)?;
+        if Self::has_manifest(&path)? {
+            return Err(DataDirError::Exists(path));
+        }
+        let dir = Self::open_or_create(path, identity)?;
+        let storage = Box::new(dir.wal()?);
+        let (mut wal, _) = Wal::open(storage, identity.chain, WalSettings::default())?;
+        wal.begin()?;
+        Ok(dir)
+    }
+
+    /// Opens the data directory of `identity`, and creates it when there is none; what is created
+    /// here has no write-ahead log.
     ///
     /// # Errors
     /// When it belongs to somebody else, is in use, damaged, of another version, or cannot be

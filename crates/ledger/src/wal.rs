@@ -6,6 +6,10 @@
 //! before the next begins, so that only the last can have a torn tail; on open that tail is cut.
 //! Damage anywhere else, or a missing file between two others, is an error that names the place:
 //! a lost promise must not go unnoticed.
+//!
+//! Nor must a lost log: one that was begun ([`Wal::begin`]) has at least one record from then on,
+//! since pruning keeps the last that nothing supersedes. So a log without any ([`Wal::is_blank`])
+//! was never begun, or is gone.
 
 use crate::disk::Disk;
 use crate::records::{self, Cut, FILE_HEADER, FileKind, Ident, Record, RecordFile};
@@ -60,6 +64,9 @@ pub struct Wal {
     closed: VecDeque<Closed>,
     current: RecordFile,
     highest_tag: u64,
+    /// The file of the last record that only a later one supersedes (tag 0); it is not pruned.
+    lasting: Option<u64>,
+    blank: bool,
     cut: Option<Cut>,
 }
 
@@ -93,7 +100,14 @@ impl Wal {
         }
         let ident = |number| Ident { kind: FileKind::Wal, chain, number };
         let highest = |records: &[Record]| records.iter().map(|r| r.tag).max().unwrap_or(0);
-        let mut all = Vec::new();
+        let mut lasting = None;
+        let mut all: Vec<WalRecord> = Vec::new();
+        let mut take = |number: u64, records: Vec<Record>| {
+            if records.iter().any(|record| record.tag == 0) {
+                lasting = Some(number);
+            }
+            all.extend(records.into_iter().map(WalRecord::from));
+        };
         let mut closed = VecDeque::new();
         let last = numbers.last().copied();
         for &number in numbers.iter().take(numbers.len().saturating_sub(1)) {
@@ -103,7 +117,7 @@ impl Wal {
                 return Err(records::damage(&name, contents.end, flaw.field));
             }
             closed.push_back(Closed { number, highest_tag: highest(&contents.records) });
-            all.extend(contents.records.into_iter().map(WalRecord::from));
+            take(number, contents.records);
         }
         let (current, highest_tag, cut) = match last {
             None => (RecordFile::new(file_name(1), ident(1)), 0, None),
@@ -111,14 +125,37 @@ impl Wal {
                 let name = file_name(number);
                 let (file, records, cut) = RecordFile::recover(&mut disk, name, ident(number))?;
                 let highest_tag = highest(&records);
-                all.extend(records.into_iter().map(WalRecord::from));
+                take(number, records);
                 (file, highest_tag, cut)
             }
         };
         disk.change(|s| s.sync_dir())?;
-        let mut wal = Self { disk, chain, settings, closed, current, highest_tag, cut };
+        let blank = all.is_empty();
+        all.retain(|record| !record.bytes.is_empty());
+        let mut wal =
+            Self { disk, chain, settings, closed, current, highest_tag, lasting, blank, cut };
         wal.roll_if_full()?;
         Ok((wal, all))
+    }
+
+    /// Begins a log that has no record yet, durably: from here on it can be told from a lost one.
+    ///
+    /// # Errors
+    /// When the storage fails; the log is of no use then.
+    ///
+    /// # Panics
+    /// When the log has a record.
+    pub fn begin(&mut self) -> Result<(), LedgerError> {
+        assert!(self.blank, "a log begins once");
+        self.push(0, &[])?;
+        self.sync()
+    }
+
+    /// Whether opening found no record at all, and none was appended since: the log was never
+    /// begun, or it was lost.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.blank
     }
 
     /// What opening cut from the end.
@@ -132,8 +169,17 @@ impl Wal {
     /// # Errors
     /// [`LedgerError::Poisoned`] after a failure.
     pub fn append(&mut self, tag: u64, bytes: &[u8]) -> Result<(), LedgerError> {
+        assert!(!bytes.is_empty(), "an empty record is the beginning's");
+        self.push(tag, bytes)
+    }
+
+    fn push(&mut self, tag: u64, bytes: &[u8]) -> Result<(), LedgerError> {
         assert!(bytes.len() <= MAX_RECORD, "consensus keeps its records within bounds");
         self.disk.check()?;
+        self.blank = false;
+        if tag == 0 {
+            self.lasting = Some(self.current.number());
+        }
         self.current.push(tag, bytes);
         self.highest_tag = self.highest_tag.max(tag);
         Ok(())
@@ -174,14 +220,17 @@ impl Wal {
     }
 
     /// Removes closed files, oldest first, as long as all their records have a tag of at most
-    /// `stable`; gives how many. Whatever supersedes records of tag 0 must have been appended
-    /// before; it is made durable first.
+    /// `stable`, but not the file of the last record of tag 0; gives how many. Whatever supersedes
+    /// records of tag 0 must have been appended before; it is made durable first.
     ///
     /// # Errors
     /// When the storage fails; the log is of no use then.
     pub fn prune(&mut self, stable: u64) -> Result<usize, LedgerError> {
         self.disk.check()?;
-        let count = self.closed.iter().take_while(|file| file.highest_tag <= stable).count();
+        let goes = |file: &&Closed| {
+            file.highest_tag <= stable && self.lasting.is_none_or(|lasting| file.number < lasting)
+        };
+        let count = self.closed.iter().take_while(goes).count();
         if count > 0 {
             self.sync()?;
         }

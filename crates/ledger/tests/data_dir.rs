@@ -36,6 +36,23 @@ fn a_directory_is_made_once_and_belongs_to_one_replica_of_one_chain() {
 }
 
 #[test]
+fn a_directory_that_was_set_up_has_a_log_and_one_that_start_makes_has_none() {
+    let parent = tempfile::tempdir().unwrap();
+    let blank = |dir: &DataDir| {
+        let wal = Box::new(dir.wal().unwrap());
+        Wal::open(wal, CHAIN, WalSettings::default()).unwrap().0.is_blank()
+    };
+    let path = parent.path().join("set-up");
+    let dir = DataDir::create(&path, &US).unwrap();
+    assert!(!blank(&dir));
+    drop(dir);
+    assert!(matches!(DataDir::create(&path, &US), Err(DataDirError::Exists(_))));
+    assert!(!blank(&DataDir::open_or_create(&path, &US).unwrap()));
+    fs::remove_dir_all(&path).unwrap();
+    assert!(blank(&DataDir::open_or_create(&path, &US).unwrap()), "its log is lost");
+}
+
+#[test]
 fn strangers_damage_and_other_versions_are_told_apart() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("d");

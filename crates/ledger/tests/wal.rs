@@ -185,6 +185,44 @@ fn a_record_of_tag_zero_keeps_no_file() {
     assert_eq!(records, [WalRecord { tag: 0, bytes: b"later"[..].into() }]);
 }
 
+/// What supersedes the older records may be in a file that was closed before they are pruned; it
+/// stays, whatever its own file's tags are.
+#[test]
+fn the_last_record_of_tag_zero_stays() {
+    let storage = MemStorage::new();
+    let (mut wal, _) = open(&storage).unwrap();
+    wal.append(3, b"old").unwrap();
+    wal.append(0, &[7; 300]).unwrap();
+    wal.flush().unwrap();
+    assert_eq!(wal.closed_files(), 1);
+    assert_eq!(wal.prune(9).unwrap(), 0);
+    drop(wal);
+    let (mut wal, records) = open(&storage).unwrap();
+    assert_eq!(records.last().map(|r| r.bytes.len()), Some(300));
+    assert_eq!(wal.prune(9).unwrap(), 0, "nor after a restart");
+}
+
+/// A log that was begun can be told from one that is gone, wherever the power fails.
+#[test]
+fn a_lost_log_is_blank() {
+    for seed in 0..40 {
+        let mut storage = MemStorage::new();
+        let (mut wal, records) = open(&storage).unwrap();
+        assert!(wal.is_blank() && records.is_empty());
+        storage.fail_in(seed % 5);
+        let begun = wal.begin().is_ok();
+        storage.crash(&mut chooser(seed));
+        let (wal, records) = open(&storage).unwrap();
+        assert!(records.is_empty(), "the beginning is no record of the user's");
+        assert!(!begun || !wal.is_blank());
+        drop(wal);
+        for name in wal_files(&storage) {
+            storage.remove(&name).unwrap();
+        }
+        assert!(open(&storage).unwrap().0.is_blank());
+    }
+}
+
 #[test]
 fn one_write_a_flush() {
     let mut storage = MemStorage::new();

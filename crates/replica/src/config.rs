@@ -52,7 +52,7 @@
 use crate::genesis::{Genesis, GenesisError};
 use crate::sync::SyncSettings;
 use crate::toml_error::{At, Source};
-use crate::{Layout, NodeSettings};
+use crate::{Layout, NoLog, NodeSettings};
 use serde::Deserialize;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -62,7 +62,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tercio_consensus::Settings;
 use tercio_crypto::{KeyError, SecretKey};
-use tercio_ledger::{BlockLogSettings, MemStorage, WalSettings};
+use tercio_ledger::{BlockLogSettings, DataDir, DataDirError, Identity, MemStorage, WalSettings};
 use tercio_transport::{Limits, Listen};
 use tercio_types::ReplicaId;
 use thiserror::Error;
@@ -125,6 +125,9 @@ pub enum ConfigError {
     /// A key or value in the configuration file.
     #[error("{0}")]
     File(#[from] FileError),
+    /// The data directory cannot be made.
+    #[error("{0}")]
+    DataDir(#[from] DataDirError),
     /// The genesis.
     #[error("{}{why}", if matches!(why, GenesisError::File(_)) { String::new() } else { format!("{}: ", path.display()) })]
     Genesis {
@@ -359,8 +362,10 @@ pub fn read_genesis(path: &Path) -> Result<Genesis, ConfigError> {
         .map_err(|why| ConfigError::Genesis { path: path.to_owned(), why })
 }
 
-/// Makes a replica's home: the three files in a directory that does not have them yet. `settings`
-/// is the text of `tercio.toml` below the line that names the replica.
+/// Makes a replica's home: the three files and the data directory, in a directory that does not have
+/// them yet. `settings` is the text of `tercio.toml` below the line that names the replica.
+///
+/// The write-ahead log is begun here, so that a start that finds none knows that it was lost.
 ///
 /// # Errors
 /// When a file exists or cannot be written.
@@ -376,7 +381,10 @@ pub fn create_home(
     write_secret(&home.join(KEY_FILE), secret)?;
     write_new(&home.join(GENESIS_FILE), genesis.to_toml().as_bytes(), 0o644)?;
     let text = format!("replica = {replica}\n{settings}");
-    write_new(&home.join(CONFIG_FILE), text.as_bytes(), 0o644)
+    write_new(&home.join(CONFIG_FILE), text.as_bytes(), 0o644)?;
+    let (chain, suite) = (genesis.chain(), genesis.suite);
+    DataDir::create(home.join(DATA_DIR), &Identity { chain, replica, suite })?;
+    Ok(())
 }
 
 impl ReplicaConfig {
@@ -389,7 +397,8 @@ impl ReplicaConfig {
         let text = read(&file)?;
         let genesis = read_genesis(&home.join(GENESIS_FILE))?;
         let secret = read_secret(&home.join(KEY_FILE))?;
-        let config = Self::from_toml(&text, &file, &genesis, secret)?;
+        let mut config = Self::from_toml(&text, &file, &genesis, secret)?;
+        config.node.no_log = NoLog::Lost;
         Ok((Self { data: Data::Directory(home.join(DATA_DIR)), ..config }, genesis))
     }
 

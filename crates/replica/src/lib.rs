@@ -31,6 +31,6 @@ pub use error::{NodeError, StartError};
 pub use genesis::{App, Genesis};
 pub use home::{Home, Part};
 pub use layout::{Durability, Layout};
-pub use node::{LedgerSettings, Node, NodeSettings, NodeStatus, Output};
+pub use node::{LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output};
 pub use recover::{Stages, membership_digest};
 pub use threads::{ReplicaHandle, start};

@@ -23,6 +23,18 @@ pub struct LedgerSettings {
     pub blocks: BlockLogSettings,
 }
 
+/// What it means that a replica's home has no write-ahead log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum NoLog {
+    /// The replica never ran. Right for a home that is made as the replica starts.
+    #[default]
+    Fresh,
+    /// The log was lost, so that the replica may have promised anything: it takes part again by
+    /// the rules for that (`docs/protocol/pbft.md`, L1 to L6). Right for a home that was set up
+    /// before ([`tercio_ledger::DataDir::create`]).
+    Lost,
+}
+
 /// What a replica is told.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
@@ -46,6 +58,8 @@ pub struct NodeSettings {
     pub snapshot_every: u64,
     /// Catching up.
     pub sync: SyncSettings,
+    /// What a home without a write-ahead log means.
+    pub no_log: NoLog,
 }
 
 impl NodeSettings {
@@ -62,6 +76,7 @@ impl NodeSettings {
             durability: Durability::default(),
             snapshot_every: 64,
             sync: SyncSettings::default(),
+            no_log: NoLog::default(),
         }
     }
 }

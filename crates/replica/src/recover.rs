@@ -6,7 +6,7 @@
 //! names the file and the block.
 
 use crate::home::Part;
-use crate::node::NodeSettings;
+use crate::node::{NoLog, NodeSettings};
 use crate::stages::{ExecuteStage, Head, LogStage, OrderStage, Outbox, must_equal};
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
@@ -90,7 +90,11 @@ impl<P: Protocol> Stages<P> {
         let files = |part| home.open(part, durable);
         let (mut blocks, _) = BlockLog::open(files(Part::Blocks)?, chain, settings.ledger.blocks)?;
         let snapshots = SnapshotStore::open(files(Part::Snapshots)?, chain)?;
-        let (wal, records) = Wal::open(files(Part::Wal)?, chain, settings.ledger.wal)?;
+        let (mut wal, records) = Wal::open(files(Part::Wal)?, chain, settings.ledger.wal)?;
+        let lost_log = wal.is_blank() && settings.no_log == NoLog::Lost;
+        if wal.is_blank() && !lost_log {
+            wal.begin()?;
+        }
 
         let digest = membership_digest(membership);
         let epoch = membership.epoch();
@@ -122,7 +126,7 @@ impl<P: Protocol> Stages<P> {
             seq: delivered,
             checkpoint: Some(checkpoint.unwrap_or_else(|| engine.checkpoint(delivered))),
         };
-        let recovery = Recovery { records, stable, delivered, windows };
+        let recovery = Recovery { records, lost_log, stable, delivered, windows };
         let protocol = make(keyring.signer(), recovery)?;
         let execute = ExecuteStage::new(
             settings.me,

@@ -229,6 +229,7 @@ fn directories_that_are_not_ours() {
     };
 
     // Something else is in it.
+    fs::remove_dir_all(&data).unwrap();
     fs::create_dir(&data).unwrap();
     fs::write(data.join("thesis.tex"), "\\section{Related work}").unwrap();
     assert_eq!(
@@ -291,6 +292,30 @@ fn directories_that_are_not_ours() {
             dir.path().join("nowhere").join(CONFIG_FILE).display()
         )
     );
+}
+
+/// L1: a home whose data is gone is not a new one. Its replica says so, follows the others, and
+/// keeps its mouth shut; set up anew, it would contradict itself.
+#[test]
+fn a_lost_data_directory_makes_a_learner() {
+    let dir = tempfile::tempdir().unwrap();
+    home(dir.path(), "");
+    let run = || {
+        let (config, _) = ReplicaConfig::load(dir.path()).unwrap();
+        let handle =
+            start(ReplicaConfig { listen: listener().into(), ..config }, running::counter).unwrap();
+        let learning = handle.status().protocol.learning;
+        handle.stop().unwrap();
+        learning.map(|learning| learning.to_string())
+    };
+    assert_eq!(run(), None);
+    assert_eq!(run(), None, "after a restart neither");
+    fs::remove_dir_all(dir.path().join(DATA_DIR).join("wal")).unwrap();
+    let expected = "learner, since its log was lost: waits for a quorum's reports, has 0";
+    assert_eq!(run().as_deref(), Some(expected));
+    assert_eq!(run().as_deref(), Some(expected), "it knows for good");
+    fs::remove_dir_all(dir.path().join(DATA_DIR)).unwrap();
+    assert_eq!(run().as_deref(), Some(expected));
 }
 
 /// A flipped bit in the block log, seen by a whole replica.

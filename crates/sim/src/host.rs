@@ -11,7 +11,7 @@ use tercio_consensus::{Instant, Settings, Status};
 use tercio_ledger::{BlockLogSettings, WalSettings};
 use tercio_replica::sync::SyncSettings;
 use tercio_replica::{
-    Durability, LedgerSettings, Node, NodeError, NodeSettings, NodeStatus, Output,
+    Durability, LedgerSettings, NoLog, Node, NodeError, NodeSettings, NodeStatus, Output,
 };
 use tercio_types::{Principal, ReplicaId};
 
@@ -47,6 +47,8 @@ pub struct Host {
     rng: Rng,
     /// When the replica wants to be woken; no earlier than just after it was woken last.
     due: Option<Instant>,
+    /// Whether it has run before, so that a disk without a log is one that was lost.
+    ran: bool,
     tear: Option<Tear>,
     torn: u64,
     settings: Settings,
@@ -67,6 +69,7 @@ impl Host {
             forger: None,
             rng,
             due: None,
+            ran: false,
             tear: None,
             torn: 0,
             settings,
@@ -143,7 +146,8 @@ impl Host {
     /// When it refuses to start.
     pub fn start(&mut self, now: Instant) -> Result<(), NodeError> {
         assert!(!self.is_up(), "it runs");
-        if self.actor.as_ref().is_some_and(|actor| actor.forgets()) {
+        let forgets = self.actor.as_ref().is_some_and(|actor| actor.forgets());
+        if forgets {
             self.disk = Disk::new();
         }
         let secret = self.cast.secret(Principal::Replica(self.id)).clone();
@@ -154,6 +158,7 @@ impl Host {
             durability: Durability::Sync,
             snapshot_every: 2,
             sync: SyncSettings { timeout: Duration::from_millis(200), ..SyncSettings::default() },
+            no_log: if self.ran && !forgets { NoLog::Lost } else { NoLog::Fresh },
             ..NodeSettings::new(self.id, secret, self.cast.membership().clone())
         };
         self.journal = Journal::default();
@@ -161,6 +166,7 @@ impl Host {
         let node = Node::open(settings, self.disk.clone(), app, now)?;
         self.due = node.deadline();
         self.node = Some(node);
+        self.ran = true;
         Ok(())
     }
 

@@ -127,6 +127,7 @@ struct Totals {
     view_changes: u64,
     restarts: u64,
     equivocations: u64,
+    lost_disks: u64,
     acknowledged: u64,
     twice: u64,
     failures: Vec<Failure>,
@@ -141,6 +142,7 @@ impl Totals {
                 self.view_changes += report.view_changes;
                 self.restarts += report.restarts;
                 self.equivocations += report.equivocations;
+                self.lost_disks += report.lost_disks;
                 self.acknowledged += report.acknowledged;
             }
             Err(failure) => self.failures.push(*failure),
@@ -153,6 +155,7 @@ impl Totals {
             ("view changes", self.view_changes, 500),
             ("restarts", self.restarts, 500),
             ("equivocations", self.equivocations, 200),
+            ("lost disks", self.lost_disks, 100),
             ("seeds run twice", self.twice, TWICE),
         ];
         let short = demands.iter().filter(|(_, found, least)| found < least);
@@ -211,7 +214,7 @@ fn many(seeds: &Seeds) -> ExitCode {
 fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
     totals.failures.sort_by_key(|failure| failure.seed);
     println!(
-        "{} runs over n = {:?}: {} events, {} view changes, {} restarts, {} equivocations, {} \
+        "{} runs over n = {:?}: {} events, {} view changes, {} restarts, {} equivocations, {} lost disks, {} \
          operations acknowledged, {} seeds run twice with equal traces, {} failed",
         totals.runs,
         seeds.n,
@@ -219,6 +222,7 @@ fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
         totals.view_changes,
         totals.restarts,
         totals.equivocations,
+        totals.lost_disks,
         totals.acknowledged,
         totals.twice,
         totals.failures.len()
@@ -241,6 +245,7 @@ fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
                 "view_changes": totals.view_changes,
                 "restarts": totals.restarts,
                 "equivocations": totals.equivocations,
+                "lost_disks": totals.lost_disks,
                 "acknowledged": totals.acknowledged,
                 "run_twice": totals.twice,
                 "failed": failed,

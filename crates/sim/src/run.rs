@@ -35,6 +35,8 @@ pub struct Report {
     pub restarts: u64,
     /// Numbers for which a primary sent two proposals to different backups.
     pub equivocations: u64,
+    /// Disks of correct replicas that were lost.
+    pub lost_disks: u64,
     /// Operations acknowledged to clients.
     pub acknowledged: u64,
     /// The virtual time that it took, in milliseconds.
@@ -97,6 +99,7 @@ pub fn run(cast: &Arc<Cast>, seed: u64, text: bool) -> Run {
         view_changes: world.view_changes() as u64,
         restarts: world.tally().restarts,
         equivocations: world.tally().equivocations,
+        lost_disks: world.tally().lost_disks,
         acknowledged: world.acknowledged() as u64,
         virtual_ms: world.now().0 / 1_000_000,
         actors,
@@ -202,9 +205,25 @@ fn plan_trouble(world: &mut World, rng: &mut Rng, at: Instant, n: usize) {
     }
 }
 
+/// Up to f replicas lose all that they have.
+fn lose_disks(world: &mut World, rng: &mut Rng, n: usize, f: usize) {
+    let mut ids: Vec<ReplicaId> = world.cast().replicas().collect();
+    for _ in 0..rng.between(1, f as u64) {
+        let id = ids.remove(rng.below(n as u64) as usize % ids.len());
+        for _ in 0..rng.between(1, 2) {
+            let at = world.now() + rng.duration(Duration::from_millis(50), Duration::from_secs(3));
+            let pause = rng.duration(Duration::from_millis(20), Duration::from_millis(500));
+            world.plan(at, Act::LoseDisk(id, pause));
+        }
+    }
+}
+
 fn play(world: &mut World, rng: &mut Rng) -> Result<(), Violation> {
     let (n, f) = (world.cast().membership().n(), world.cast().membership().f());
-    if rng.chance(700) {
+    // Lost logs count among the f, too.
+    if rng.chance(150) {
+        lose_disks(world, rng, n, f);
+    } else if rng.chance(700) {
         let mut ids: Vec<ReplicaId> = world.cast().replicas().collect();
         for _ in 0..rng.between(1, f as u64) {
             let id = ids.remove(rng.below(ids.len() as u64) as usize);

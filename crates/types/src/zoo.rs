@@ -17,6 +17,7 @@ pub enum Defence {
     F30Watermarks,
     F33ParkEarlyVotes,
     F35CutTornTail,
+    F41LearnAfterLoss,
 }
 
 #[cfg(feature = "zoo")]

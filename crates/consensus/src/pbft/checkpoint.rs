@@ -35,13 +35,15 @@ impl<T: VoteTable> Pbft<T> {
                     self.evidence(Evidence::OwnStateDiffers { seq });
                 }
             } else if seq > self.low {
-                let signature = self.sign_checkpoint(&checkpoint);
-                self.broadcast(PbftMessage::Checkpoint {
-                    checkpoint: checkpoint.clone(),
-                    signature,
-                });
                 self.own_checkpoints.insert(seq, checkpoint.clone());
-                self.on_checkpoint(self.me, checkpoint, signature);
+                if self.may_sign(seq) {
+                    let signature = self.sign_checkpoint(&checkpoint);
+                    self.broadcast(PbftMessage::Checkpoint {
+                        checkpoint: checkpoint.clone(),
+                        signature,
+                    });
+                    self.on_checkpoint(self.me, checkpoint, signature);
+                }
             }
         }
         if let Some(ahead) = self.ahead.take() {

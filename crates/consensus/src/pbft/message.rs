@@ -22,6 +22,8 @@ const STATUS: Kind = Kind(Kind::PROTOCOL + 5);
 const FETCH_BODY: Kind = Kind(Kind::PROTOCOL + 6);
 const BODY: Kind = Kind(Kind::PROTOCOL + 7);
 const STABLE: Kind = Kind(Kind::PROTOCOL + 8);
+const LEARN: Kind = Kind(Kind::PROTOCOL + 9);
+const REPORT: Kind = Kind(Kind::PROTOCOL + 10);
 
 /// The most entries of a P or Q set that are read: a window of 65,536 numbers.
 const MAX_CLAIMS: usize = 1 << 16;
@@ -96,6 +98,24 @@ pub enum PbftMessage {
     },
     /// A checkpoint certificate, for one that lags.
     Stable(Arc<CertifiedCheckpoint>),
+    /// 'My log was lost; tell me where you stand.'
+    Learn {
+        /// Names the question, so that no older answer passes for one to it.
+        nonce: u64,
+    },
+    /// The answer to that.
+    Report(Report),
+}
+
+/// Where a replica stands, for one that lost its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The question's.
+    pub nonce: u64,
+    /// The view that it is in or waits for.
+    pub view: View,
+    /// The highest number that it accepted, delivered or holds a certificate for.
+    pub reach: SeqNum,
 }
 
 /// Where a replica stands.
@@ -369,12 +389,13 @@ impl Message for PbftMessage {
         };
         let message = match kind {
             PRE_PREPARE => Self::PrePrepare { view, seq, batch: batch()? },
-            PREPARE | COMMIT | FETCH_BODY => {
+            PREPARE | COMMIT | FETCH_BODY | LEARN => {
                 no_body(frame)?;
                 match kind {
                     PREPARE => Self::Prepare { view, seq, digest },
                     COMMIT => Self::Commit { view, seq, digest },
-                    _ => Self::FetchBody { seq, digest },
+                    FETCH_BODY => Self::FetchBody { seq, digest },
+                    _ => Self::Learn { nonce: seq.0 },
                 }
             }
             BODY => Self::Body { seq, batch: batch()? },
@@ -402,6 +423,12 @@ impl Message for PbftMessage {
                 let stable = SeqNum(input.u64("status")?);
                 input.finish()?;
                 Self::Status(Standing { view, changing, delivered: seq, stable })
+            }
+            REPORT => {
+                let mut input = Reader::new(frame.body.clone(), suite);
+                let nonce = input.u64("report")?;
+                input.finish()?;
+                Self::Report(Report { nonce, view, reach: seq })
             }
             STABLE => Self::Stable(Arc::new(CertifiedCheckpoint::from_bytes(&frame.body, suite)?)),
             Kind(other) => {
@@ -437,7 +464,9 @@ impl Message for PbftMessage {
             | Self::Checkpoint { .. }
             | Self::Attest { .. }
             | Self::Status(_)
-            | Self::FetchBody { .. } => {}
+            | Self::FetchBody { .. }
+            | Self::Learn { .. }
+            | Self::Report(_) => {}
         }
     }
 
@@ -485,6 +514,14 @@ impl Message for PbftMessage {
             Self::Stable(certificate) => {
                 let body = certificate.to_bytes();
                 (carried_key(sender, &body, STABLE, suite), body, None)
+            }
+            Self::Learn { nonce } => {
+                (key(LEARN, View(0), SeqNum(*nonce), Digest::NULL), none(), None)
+            }
+            Self::Report(Report { nonce, view, reach }) => {
+                let body = Bytes::copy_from_slice(&nonce.to_le_bytes());
+                let digest = tercio_crypto::hash(suite, &[&body]);
+                (key(REPORT, *view, *reach, digest), body, None)
             }
         }
     }

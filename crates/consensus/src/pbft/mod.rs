@@ -23,6 +23,7 @@
 
 mod checkpoint;
 mod handed_on;
+mod learner;
 mod message;
 mod normal;
 mod record;
@@ -31,18 +32,21 @@ mod selection;
 mod slot;
 mod view_change;
 
-pub use message::{Claimed, PbftMessage, SignedNewView, SignedViewChange, Standing, ViewChange};
+pub use message::{
+    Claimed, PbftMessage, Report, SignedNewView, SignedViewChange, Standing, ViewChange,
+};
 pub use record::RecoverError;
 pub use selection::{Selection, select};
 pub(crate) use slot::MAX_PREPREPARED;
 
 use crate::pool::Admission;
 use crate::{
-    Delivery, Effect, Event, Evidence, HostVotes, Instant, PersistId, Phase, Protocol, RequestPool,
-    Settings, Status, Vote, VoteTable,
+    Delivery, Effect, Event, Evidence, Floor, HostVotes, Instant, Learning, PersistId, Phase,
+    Protocol, RequestPool, Settings, Status, Vote, VoteTable,
 };
 use bytes::Bytes;
 use handed_on::HandedOn;
+use learner::Learner;
 use record::Record;
 use slot::Slot;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -61,6 +65,8 @@ use tercio_wire::{Encode, EncodedBatch};
 pub struct Recovery {
     /// The records of the write-ahead log, in order.
     pub records: Vec<Bytes>,
+    /// Whether there are none because the log was lost: the replica may have promised anything.
+    pub lost_log: bool,
     /// The latest checkpoint certificate that was kept.
     pub stable: Option<CertifiedCheckpoint>,
     /// The last number that the executed state reflects.
@@ -124,6 +130,9 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     catching_up: Option<SeqNum>,
     attested: Height,
     said_attestations: BTreeMap<Height, BTreeMap<ReplicaId, (Digest, SignatureBytes)>>,
+
+    /// Our log was lost, and we may not yet promise everything again.
+    learner: Option<Learner>,
 
     // View changes.
     /// The latest VIEW-CHANGE of each replica.
@@ -193,17 +202,18 @@ impl<T: VoteTable> Pbft<T> {
         membership: Arc<Membership>,
         signer: Signer,
         settings: Settings,
-        recovery: Recovery,
+        mut recovery: Recovery,
         votes: T,
         now: Instant,
     ) -> Result<Self, RecoverError> {
         settings.check(&membership)?;
         assert!(membership.contains(me), "the configuration names a member");
+        let windows = std::mem::take(&mut recovery.windows);
         let mut pbft = Self {
             me,
             suite: membership.suite(),
             signer,
-            pool: RequestPool::new(settings.pool, recovery.windows, 2 * membership.f()),
+            pool: RequestPool::new(settings.pool, windows, 2 * membership.f()),
             view: View(0),
             changing: false,
             low: SeqNum(0),
@@ -222,6 +232,7 @@ impl<T: VoteTable> Pbft<T> {
             catching_up: None,
             attested: Height(0),
             said_attestations: BTreeMap::new(),
+            learner: None,
             view_changes: BTreeMap::new(),
             leaving: None,
             new_view: None,
@@ -246,7 +257,7 @@ impl<T: VoteTable> Pbft<T> {
             settings,
             membership,
         };
-        pbft.recover(&recovery.records, recovery.stable)?;
+        pbft.recover(&recovery)?;
         Ok(pbft)
     }
 
@@ -432,6 +443,8 @@ impl<T: VoteTable> Pbft<T> {
             PbftMessage::FetchBody { seq, digest } => self.on_fetch_body(from, seq, digest),
             PbftMessage::Body { seq, batch } => self.on_body(seq, batch),
             PbftMessage::Stable(certificate) => self.on_certificate(certificate),
+            PbftMessage::Learn { nonce } => self.on_learn(from, nonce),
+            PbftMessage::Report(report) => self.on_report(from, report),
         }
     }
 }
@@ -474,6 +487,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
         // Whatever it was, it may have completed a quorum, freed the window or filled a batch.
         self.deliver_committed();
         self.propose();
+        self.see_whether_learnt();
     }
 
     fn poll_effect(&mut self) -> Option<Effect<PbftMessage>> {
@@ -516,6 +530,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             votes: self.votes.len(),
             view_changes: self.entered_views,
             waiting: self.waiting_for(),
+            learning: self.learner.as_ref().map(Learner::status),
             dropped: self.dropped.clone(),
         }
     }

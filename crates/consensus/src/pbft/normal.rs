@@ -22,6 +22,7 @@ impl<T: VoteTable> Pbft<T> {
     pub(super) fn may_propose(&self) -> bool {
         self.is_primary()
             && !self.changing
+            && self.may_vote()
             && !self.building
             && self.catching_up.is_none()
             && self.next_seq <= self.high()
@@ -172,7 +173,7 @@ impl<T: VoteTable> Pbft<T> {
     /// Votes for the proposal at `seq` if nothing stands against it and we have not yet.
     pub(super) fn accept(&mut self, seq: SeqNum) {
         let view = self.view;
-        if self.changing || seq <= self.low {
+        if self.changing || seq <= self.low || !self.may_vote() {
             return;
         }
         let Some(slot) = self.slots.get(&seq) else { return };

@@ -4,8 +4,8 @@
 
 use super::slot::Verdict;
 use super::{
-    Arc, BTreeMap, Bytes, CertifiedCheckpoint, ClientId, Digest, EncodedBatch, Pbft, PbftMessage,
-    Phase, SeqNum, SignedNewView, SignedViewChange, Suite, View, Vote, VoteTable, select,
+    Arc, BTreeMap, Bytes, ClientId, Digest, EncodedBatch, Floor, Learner, Pbft, PbftMessage, Phase,
+    Recovery, SeqNum, SignedNewView, SignedViewChange, Suite, View, Vote, VoteTable, select,
 };
 use crate::SettingsError;
 use tercio_types::zoo::{Defence, stands};
@@ -51,6 +51,8 @@ pub(super) struct Promises {
     /// Clients that must sign, in order.
     must_sign: Vec<ClientId>,
     slots: Vec<SlotPromises>,
+    /// That our log was lost, with the floor if it is known.
+    learning: Option<Option<Floor>>,
 }
 
 /// A record of the write-ahead log.
@@ -66,6 +68,26 @@ pub(super) enum Record {
     Enter(Arc<SignedNewView>),
     /// All of it at once, at a stable checkpoint, so that older records may go.
     State(Promises),
+    /// Our log was lost; with what bounds the promises in it, once that is known.
+    Learning(Option<Floor>),
+}
+
+fn put_floor(out: &mut Vec<u8>, floor: Option<&Floor>) {
+    out.push(floor.is_some().into());
+    if let Some(Floor { seq, view }) = floor {
+        out.extend_from_slice(&seq.0.to_le_bytes());
+        out.extend_from_slice(&view.0.to_le_bytes());
+    }
+}
+
+fn take_floor(input: &mut Reader) -> Result<Option<Floor>, DecodeError> {
+    Ok(match input.flag("floor")? {
+        true => {
+            let seq = SeqNum(input.u64("floor")?);
+            Some(Floor { seq, view: View(input.u64("floor")?) })
+        }
+        false => None,
+    })
 }
 
 fn put_pair(out: &mut Vec<u8>, pair: Option<(View, Digest)>) {
@@ -100,7 +122,7 @@ impl Record {
     pub(super) fn tag(&self) -> SeqNum {
         match self {
             Self::Accepted { seq, .. } | Self::Prepared { seq, .. } => *seq,
-            Self::Leave(_) | Self::Enter(_) | Self::State(_) => SeqNum(0),
+            Self::Leave(_) | Self::Enter(_) | Self::State(_) | Self::Learning(_) => SeqNum(0),
         }
     }
 }
@@ -148,6 +170,13 @@ impl Encode for Record {
                         out.extend_from_slice(&view.0.to_le_bytes());
                     }
                 }
+                if let Some(floor) = &promises.learning {
+                    put_floor(out, floor.as_ref());
+                }
+            }
+            Self::Learning(floor) => {
+                out.push(6);
+                put_floor(out, floor.as_ref());
             }
         }
     }
@@ -191,8 +220,11 @@ impl Decode for Record {
                     }
                     slots.push(SlotPromises { seq, accepted, prepared, preprepared });
                 }
-                Self::State(Promises { view, changing, leave, enter, must_sign, slots })
+                // At the end, and only of a learner: the records of others are as they were.
+                let learning = (input.remaining() > 0).then(|| take_floor(input)).transpose()?;
+                Self::State(Promises { view, changing, leave, enter, must_sign, slots, learning })
             }
+            6 => Self::Learning(take_floor(input)?),
             other => {
                 return Err(DecodeError::Unknown { what: "record kind", found: other.into() });
             }
@@ -217,25 +249,22 @@ impl<T: VoteTable> Pbft<T> {
             enter: self.new_view.clone(),
             must_sign: self.must_sign.iter().copied().collect(),
             slots: slots.collect(),
+            learning: self.learner.as_ref().map(Learner::floor),
         }
     }
 
     /// Rule P2: takes the promises up again, and says them again.
-    pub(super) fn recover(
-        &mut self,
-        records: &[Bytes],
-        stable: Option<CertifiedCheckpoint>,
-    ) -> Result<(), RecoverError> {
-        if let Some(stable) = stable {
+    pub(super) fn recover(&mut self, recovery: &Recovery) -> Result<(), RecoverError> {
+        if let Some(stable) = &recovery.stable {
             self.low = stable.checkpoint.seq;
             self.last_checkpoint = self.low;
-            let stable = Arc::new(stable);
+            let stable = Arc::new(stable.clone());
             if self.low > self.delivered {
                 self.ahead = Some(stable.clone());
             }
             self.stable = Some(stable);
         }
-        for (index, record) in records.iter().enumerate() {
+        for (index, record) in recovery.records.iter().enumerate() {
             if !stands(Defence::F03RememberPromises) {
                 break;
             }
@@ -244,8 +273,12 @@ impl<T: VoteTable> Pbft<T> {
             self.recall(record, self.suite)
                 .map_err(|error| RecoverError::Record { index, error })?;
         }
+        if recovery.lost_log {
+            self.begin_to_learn();
+        }
         self.slots = self.slots.split_off(&self.low.next());
         self.take_up();
+        self.ask_to_learn();
         Ok(())
     }
 
@@ -271,7 +304,9 @@ impl<T: VoteTable> Pbft<T> {
                 (self.view, self.changing) = (new_view.view, false);
                 self.new_view = Some(new_view);
             }
+            Record::Learning(floor) => self.learner = Some(Learner::new(self.now, floor)),
             Record::State(promises) => {
+                self.learner = promises.learning.map(|floor| Learner::new(self.now, floor));
                 (self.view, self.changing) = (promises.view, promises.changing);
                 (self.leaving, self.new_view) = (promises.leave, promises.enter);
                 self.must_sign = promises.must_sign.into_iter().collect();
@@ -391,6 +426,7 @@ mod tests {
             enter: None,
             must_sign: vec![ClientId(3), ClientId(9)],
             slots: vec![promised],
+            learning: Some(Some(Floor { seq: SeqNum(40), view: View(2) })),
         };
         let stale = Record::Prepared { view, seq: SeqNum(8), digest };
         let pbft = restarted(vec![accepted, stale, Record::State(promises.clone())]);

@@ -17,7 +17,9 @@ impl<T: VoteTable> Pbft<T> {
     /// Rule S1: say where we stand, often when we wait for something and get no further, and seldom
     /// when there is nothing to wait for.
     pub(super) fn on_status_tick(&mut self) {
-        let waits = self.changing
+        let asks = self.ask_to_learn();
+        let waits = asks
+            || self.changing
             || self.ahead.is_some()
             || !self.pool.is_empty()
             || self.slots.range(self.delivered.next()..).next().is_some();

@@ -16,7 +16,8 @@ impl<T: VoteTable> Pbft<T> {
     /// delivered though nothing else was.
     /// Timers of requests stop while a view change runs (f12).
     pub(super) fn request_deadline(&self) -> Option<Instant> {
-        if self.changing || self.catching_up.is_some() || !stands(Defence::F18RequestTimers) {
+        let stopped = self.changing || self.catching_up.is_some() || !self.may_leave_now();
+        if stopped || !stands(Defence::F18RequestTimers) {
             return None;
         }
         let proposed = (self.slots.range(self.delivered.next()..))
@@ -30,7 +31,7 @@ impl<T: VoteTable> Pbft<T> {
     /// that all wait for it. One that waits for a view does so too: the others may need its word
     /// (rule A4) to leave as well.
     pub(super) fn forward_deadline(&self) -> Option<Instant> {
-        let leads = self.is_primary() && !self.changing;
+        let leads = self.is_primary() && !self.changing && self.may_vote();
         if leads || !stands(Defence::F18RequestTimers) {
             return None;
         }
@@ -50,7 +51,7 @@ impl<T: VoteTable> Pbft<T> {
     pub(super) fn uncovered_deadline(&self) -> Option<Instant> {
         let uncovered = self.delivered > self.low && self.executed == self.delivered;
         let busy = self.changing || self.catching_up.is_some() || !self.pool.is_empty();
-        if busy || !uncovered || self.is_primary() {
+        if busy || !uncovered || self.is_primary() || !self.may_leave_now() {
             return None;
         }
         Some(self.idle_since + self.settings.checkpoint_idle + self.timeout())
@@ -83,6 +84,7 @@ impl<T: VoteTable> Pbft<T> {
     /// of them.
     fn leave(&mut self, target: View) {
         assert!(target > self.view, "views only go up");
+        assert!(self.may_leave_for(target), "a learner that knows too little stays");
         let blamed = self.blamed();
         self.view = target;
         self.changing = true;
@@ -112,7 +114,13 @@ impl<T: VoteTable> Pbft<T> {
         let content = ViewChange { view: target, stable, prepared, preprepared, blamed };
         let signed = Arc::new(SignedViewChange::new(self.me, content, &self.signer, self.suite));
         self.leaving = Some(signed.clone());
-        self.persist(&Record::Leave(signed.clone()), Some(Promise::Leave(signed)));
+        // Rule L6: one that may leave for a view that it cannot have voted in has learnt enough,
+        // and its log says both at once.
+        let record = match self.learner.take() {
+            Some(_) => Record::State(self.standing_promises()),
+            None => Record::Leave(signed.clone()),
+        };
+        self.persist(&record, Some(Promise::Leave(signed)));
     }
 
     /// Rule A3: the clients whose MACs keep us from voting in this view.
@@ -180,7 +188,7 @@ impl<T: VoteTable> Pbft<T> {
         self.after_view_change();
     }
 
-    fn after_view_change(&mut self) {
+    pub(super) fn after_view_change(&mut self) {
         // Rule V2: when f+1 want later views, one of them is correct: join them in the lowest view
         // that f+1 have reached. A single replica moves nobody (f10).
         let mut later: Vec<View> = (self.view_changes.iter())
@@ -188,7 +196,9 @@ impl<T: VoteTable> Pbft<T> {
             .map(|(_, vc)| vc.content.view)
             .collect();
         later.sort_unstable_by(|a, b| b.cmp(a));
-        if let Some(&target) = later.get(self.membership.weak_quorum() - 1) {
+        if let Some(&target) = later.get(self.membership.weak_quorum() - 1)
+            && self.may_leave_for(target)
+        {
             return self.leave(target);
         }
         if !self.changing {

@@ -49,6 +49,8 @@ pub struct Disk {
     pub records: Vec<Bytes>,
     pub stable: Option<CertifiedCheckpoint>,
     pub delivered: Vec<(SeqNum, Option<Arc<EncodedBatch>>)>,
+    /// Whether there are no records because the log was lost.
+    pub lost: bool,
 }
 
 /// Which requests are done in what a disk holds.
@@ -131,6 +133,7 @@ impl Net {
     pub fn start(&mut self, i: usize, disk: Disk) {
         let recovery = Recovery {
             records: disk.records.clone(),
+            lost_log: disk.lost && disk.records.is_empty(),
             stable: disk.stable.clone(),
             delivered: disk.delivered.last().map_or(SeqNum(0), |(seq, _)| *seq),
             windows: windows(&disk),

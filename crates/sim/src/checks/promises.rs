@@ -108,6 +108,12 @@ impl Promises {
         }
     }
 
+    /// A replica has lost its log. It may leave for the view that it left for before, in other words:
+    /// what they tell is still all that it has promised. Everything else binds it as ever.
+    pub fn lost_log(&mut self, by: ReplicaId) {
+        self.said.entry(by).or_default().view_changes.clear();
+    }
+
     /// A correct replica sent its own NEW-VIEW, of which `digest` is the content's hash.
     ///
     /// # Errors

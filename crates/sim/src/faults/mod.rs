@@ -13,6 +13,7 @@ mod f18;
 mod f30;
 mod f33;
 mod f35;
+mod f41;
 
 use crate::checks::{Violation, demand};
 use crate::world::{World, WorldSettings};
@@ -65,6 +66,7 @@ faults! {
     f30 "numbers beyond the watermarks" F30Watermarks,
     f33 "votes before the proposal" F33ParkEarlyVotes,
     f35 "torn log tail" F35CutTornTail,
+    f41 "lost log" F41LearnAfterLoss,
 }
 
 /// The fault of a number.

@@ -71,6 +71,14 @@ impl World {
         self.hosts[id.index()].replace_disk(disk);
     }
 
+    /// A machine's disk is gone, and there is an empty one in its place; the machine is down.
+    pub fn lose_disk(&mut self, id: ReplicaId) {
+        self.trace.note(self.now, format_args!("{id:?} has lost its disk"));
+        self.tally.lost_disks += 1;
+        self.replace_disk(id, Disk::new());
+        self.checks.promises.lost_log(id);
+    }
+
     /// Starts a replica that is down.
     ///
     /// # Errors
@@ -117,6 +125,11 @@ impl World {
                 }
             }
             Act::Restart(id) => self.restart(id)?,
+            Act::LoseDisk(id, pause) => {
+                self.crash(id, Crash::Power);
+                self.lose_disk(id);
+                self.plan(self.now + pause, Act::Restart(id));
+            }
             Act::Blackout(within) => {
                 let ids: Vec<_> = self.cast.replicas().collect();
                 for id in ids {

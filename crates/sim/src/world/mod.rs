@@ -83,6 +83,8 @@ pub enum Act {
     CrashPrimary(Crash, Duration),
     /// A machine starts again, if it is down.
     Restart(ReplicaId),
+    /// A machine goes down and its disk is gone; it starts again on an empty one after this time.
+    LoseDisk(ReplicaId, Duration),
     /// The power fails everywhere at once; the machines start again one by one within this time.
     Blackout(Duration),
     /// Replicas in different parts no longer hear each other.
@@ -147,6 +149,8 @@ pub struct Tally {
     pub restarts: u64,
     /// Numbers of a view for which a primary sent two proposals to different backups.
     pub equivocations: u64,
+    /// Disks of correct replicas that were lost.
+    pub lost_disks: u64,
 }
 
 /// What a primary proposed at one number of one view, and to whom.

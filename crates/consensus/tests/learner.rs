@@ -1,0 +1,281 @@
+//! A replica that lost its log. Rule names are those of `docs/protocol/pbft.md`.
+
+mod common;
+
+use common::*;
+use std::time::Duration;
+use tercio_consensus::pbft::{PbftMessage, Report};
+use tercio_consensus::*;
+use tercio_types::*;
+
+const MOMENT: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_secs(20);
+/// That of the test network.
+const WINDOW: u64 = 32;
+
+fn lost() -> Disk {
+    Disk { lost: true, ..Disk::default() }
+}
+
+/// Client 0 asks everybody for one thing after the other.
+struct Load {
+    next: u64,
+}
+
+impl Load {
+    fn run(&mut self, net: &mut Net, count: u64) {
+        for _ in 0..count {
+            let package = net.package(0, self.next, 1, None);
+            self.next += 1;
+            for i in 0..net.peers.len() {
+                if net.peers[i].is_some() {
+                    net.request(i, &package);
+                }
+            }
+            net.pass(MOMENT);
+        }
+    }
+}
+
+/// What a learner must not say.
+fn binds(message: &PbftMessage) -> bool {
+    matches!(
+        message,
+        PbftMessage::PrePrepare { .. }
+            | PbftMessage::Prepare { .. }
+            | PbftMessage::Commit { .. }
+            | PbftMessage::Checkpoint { .. }
+            | PbftMessage::ViewChange(_)
+            | PbftMessage::NewView(_)
+    )
+}
+
+fn promised(net: &mut Net, i: usize) -> Vec<PbftMessage> {
+    net.peer(i).sent.iter().filter(|m| binds(m)).cloned().collect()
+}
+
+fn floor(net: &Net, i: usize) -> Option<Floor> {
+    net.status(i).learning.expect("it is a learner").floor
+}
+
+/// L1, L2: without a log and without a quorum's word it follows, and promises nothing; nor does it
+/// after a restart.
+#[test]
+fn l1_l2_a_lost_log_silences() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    net.stop(2);
+    net.start(2, lost());
+    // One that reports is too few, and so are two.
+    net.filter =
+        Box::new(|from, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 2 && from == 3));
+    for _ in 0..2 {
+        load.run(&mut net, 40);
+        net.pass(LONG);
+        assert!(promised(&mut net, 2).is_empty());
+        assert_eq!(floor(&net, 2), None);
+        assert_eq!(net.operations(2), net.operations(0), "it follows");
+        let disk = net.stop(2);
+        assert!(!disk.records.is_empty(), "that it is a learner is in the log");
+        net.start(2, disk);
+    }
+}
+
+/// L2: a report counts for the question that it answers, so that none from before the loss does.
+#[test]
+fn l2_old_reports_do_not_count() {
+    let mut net = Net::with(4, |_| {});
+    net.stop(2);
+    net.filter = Box::new(|_, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 2));
+    net.start(2, lost());
+    for from in [0, 1, 3] {
+        let report = Report { nonce: net.now.0 - 1, view: View(0), reach: SeqNum(0) };
+        net.inject(from, 2, &PbftMessage::Report(report));
+    }
+    net.pass(MOMENT);
+    let status = net.status(2);
+    assert!(status.learning.unwrap().reports.is_empty());
+    assert_eq!(status.dropped["stale_report"], 3);
+}
+
+/// L3: the floor is one window above what the others have accepted, and their highest view.
+#[test]
+fn l3_a_quorum_bounds_what_was_promised() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 5);
+    net.stop(0);
+    load.run(&mut net, 1);
+    net.pass(LONG);
+    assert_eq!(net.status(1).view, View(1));
+    let reached = net.status(1).delivered;
+    let learns = net.now;
+    net.start(0, lost());
+    net.pass(MOMENT);
+    assert!(net.now > learns);
+    let expected = Floor { seq: SeqNum(reached.0 + WINDOW), view: View(1) };
+    assert_eq!(floor(&net, 0), Some(expected));
+    assert!(net.status(0).learning.unwrap().to_string().contains("view above 1"));
+}
+
+/// L3: a proposal that was accepted and never delivered bounds it too.
+#[test]
+fn l3_what_was_accepted_counts() {
+    let mut net = Net::with(4, |s| s.view_timeout = Duration::from_secs(1000));
+    net.filter = Box::new(|_, _, m| !matches!(m, PbftMessage::Commit { .. }));
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 4);
+    assert_eq!(net.status(1).delivered, SeqNum(0));
+    net.stop(3);
+    net.start(3, lost());
+    net.pass(MOMENT);
+    assert_eq!(floor(&net, 3).unwrap().seq, SeqNum(4 + WINDOW));
+}
+
+/// L3: with n = 7 a liar cannot put the floor out of reach.
+#[test]
+fn l3_a_liar_delays_nothing() {
+    let mut net = Net::with(7, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    net.stop(4);
+    net.filter =
+        Box::new(|from, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 4 && from == 6));
+    net.start(4, lost());
+    // The liar is among the first that answer.
+    let report = Report { nonce: net.now.0, view: View(u64::MAX), reach: SeqNum(u64::MAX) };
+    net.inject(6, 4, &PbftMessage::Report(report));
+    net.pass(MOMENT);
+    let reached = net.status(1).delivered;
+    assert_eq!(floor(&net, 4), Some(Floor { seq: SeqNum(reached.0 + WINDOW), view: View(0) }));
+}
+
+/// L2: learners do not answer each other: each may have promised what it forgot.
+#[test]
+fn l2_a_learner_reports_nothing() {
+    let mut net = Net::with(7, |_| {});
+    Load { next: 1 }.run(&mut net, 3);
+    for i in [4, 5] {
+        net.stop(i);
+        net.start(i, lost());
+    }
+    net.pass(LONG);
+    for (i, other) in [(4, 5), (5, 4)] {
+        let learning = net.status(i).learning.unwrap();
+        assert!(learning.floor.is_some() && !learning.reports.contains(ReplicaId(other)));
+        assert!(net.status(i).dropped["asked_a_learner"] > 0);
+    }
+}
+
+/// L4: in the view in which it lost its log it promises nothing, whatever is ordered; checkpoints
+/// above the floor it signs.
+#[test]
+fn l4_it_votes_in_no_view_that_it_may_have_voted_in() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    net.stop(3);
+    net.start(3, lost());
+    net.pass(MOMENT);
+    let floor = floor(&net, 3).unwrap();
+    load.run(&mut net, 3 * WINDOW);
+    assert_eq!(net.operations(3), net.operations(0), "it follows");
+    let above = |m: &PbftMessage| match m {
+        PbftMessage::Checkpoint { checkpoint, .. } => checkpoint.seq > floor.seq,
+        _ => false,
+    };
+    let promised = promised(&mut net, 3);
+    assert!(!promised.is_empty() && promised.iter().all(above), "{promised:?}");
+    assert!(net.status(3).stable >= floor.seq && net.status(3).learning.is_some());
+}
+
+/// L4: a view above: it votes at once, although it still says no VIEW-CHANGE.
+#[test]
+fn l4_it_votes_in_a_later_view() {
+    let mut net = Net::with(7, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    net.stop(5);
+    net.start(5, lost());
+    net.pass(MOMENT);
+    net.stop(0);
+    load.run(&mut net, 1);
+    net.pass(LONG);
+    assert_eq!(net.status(1).view, View(1));
+    load.run(&mut net, 2);
+    let said = promised(&mut net, 5);
+    let later = |m: &PbftMessage| match m {
+        PbftMessage::Prepare { view, .. } | PbftMessage::Commit { view, .. } => *view == View(1),
+        _ => false,
+    };
+    assert!(!said.is_empty() && said.iter().all(later), "{said:?}");
+    assert!(net.status(5).learning.is_some(), "its VIEW-CHANGE would not tell all yet");
+    net.agree();
+}
+
+/// L5, L6: once the floor is stable it helps to replace a primary, votes in the new view, and is
+/// a replica like any other; with another one down the network could do nothing without it.
+#[test]
+fn l5_l6_it_takes_part_again() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    net.stop(3);
+    net.start(3, lost());
+    load.run(&mut net, 3 * WINDOW);
+    net.stop(0);
+    load.run(&mut net, 1);
+    net.pass(LONG);
+    assert_eq!((net.status(3).view, net.status(3).learning), (View(1), None));
+    let done = net.operations(1).len() as u64;
+    assert_eq!(done, load.next - 1);
+    // It is so after a restart too, and answers others that lost their log.
+    let disk = net.stop(3);
+    net.start(3, disk);
+    assert_eq!(net.status(3).learning, None);
+    load.run(&mut net, 3);
+    assert_eq!(net.operations(3).len() as u64, load.next - 1);
+    net.agree();
+}
+
+/// L5: before that, it is no help: what it forgot might be what decides the next view.
+#[test]
+fn l5_it_leaves_no_view_too_early() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    net.stop(3);
+    net.start(3, lost());
+    net.pass(MOMENT);
+    let primary = net.stop(0);
+    load.run(&mut net, 1);
+    net.pass(LONG);
+    assert!(promised(&mut net, 3).is_empty());
+    assert!(net.status(1).changing && net.status(2).changing);
+    // The primary is back, and the network goes on.
+    net.start(0, primary);
+    net.pass(LONG);
+    assert_eq!(net.operations(1).len() as u64, load.next - 1);
+}
+
+/// L1: the floor outlives restarts.
+#[test]
+fn l1_the_floor_is_kept() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    net.stop(1);
+    net.start(1, lost());
+    net.pass(MOMENT);
+    let before = floor(&net, 1).unwrap();
+    // Past a stable checkpoint, at which the log's records are replaced by one.
+    load.run(&mut net, 12);
+    for _ in 0..2 {
+        let disk = net.stop(1);
+        net.filter = Box::new(|_, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 1));
+        net.start(1, disk);
+        net.pass(MOMENT);
+        assert_eq!(floor(&net, 1), Some(before));
+    }
+}
