@@ -2,7 +2,7 @@
 
 use crate::{
     Answer, ClientCore, Completion, CoreSettings, Failure, Nanos, OpResult, QueryTicket,
-    SubmitError, Ticket,
+    SubmitError, Ticket, results,
 };
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tercio_crypto::SecretKey;
 use tercio_transport::{BindError, Limits, Transport, TransportEvent, Waker};
-use tercio_types::{ClientId, Membership, Principal, ReplicaId};
+use tercio_types::{ClientId, Membership, Principal, ReplicaId, ReplicaSet};
 use thiserror::Error;
 
 /// Who we are, whom we talk to, and how.
@@ -27,6 +27,10 @@ pub struct Settings {
     pub core: CoreSettings,
     /// Limits of the links.
     pub limits: Limits,
+    /// The replicas to link to, f+1 of them at least; `None` for all. Results need f+1 replicas and
+    /// requests go round by those that are linked, so fewer links save connections and cost delay
+    /// when one of these fails.
+    pub replicas: Option<ReplicaSet>,
     /// How long [`Client::connect`] waits for a quorum of replicas.
     pub connect_timeout: Duration,
 }
@@ -41,6 +45,7 @@ impl Settings {
             membership,
             core: CoreSettings::default(),
             limits: Limits::default(),
+            replicas: None,
             connect_timeout: Duration::from_secs(10),
         }
     }
@@ -53,12 +58,25 @@ pub enum ConnectError {
     /// The links could not be set up at all.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Fewer replicas than results need.
+    #[error("the settings name {named} replicas; a result needs the word of {needed}")]
+    TooFew {
+        /// How many the settings name.
+        named: usize,
+        /// How many must agree on a result.
+        needed: usize,
+    },
     /// Too few replicas could be reached.
-    #[error("reached {reached} of {needed} replicas within {within:?}: {}", problems.join("; "))]
+    #[error(
+        "reached {reached} of {n} replicas within {within:?}, and need {needed}: {}",
+        problems.join("; ")
+    )]
     Unreachable {
         /// How many could be.
         reached: usize,
-        /// How many make a quorum.
+        /// How many there are.
+        n: usize,
+        /// How many are needed: a quorum, or all that the settings name.
         needed: usize,
         /// How long we tried.
         within: Duration,
@@ -85,6 +103,9 @@ pub enum CallError {
     /// The operation was ordered, but not executed, or its result is gone.
     #[error("the operation has no result: {0}")]
     NoResult(&'static str),
+    /// The thread of an [`crate::AsyncClient`] has ended.
+    #[error("the client has ended")]
+    Closed,
 }
 
 fn links_text(links: &[String]) -> String {
@@ -93,7 +114,7 @@ fn links_text(links: &[String]) -> String {
 
 /// The one place where the client asks for the time.
 #[expect(clippy::disallowed_methods, reason = "time-outs of a real client")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
@@ -110,6 +131,8 @@ pub struct Client {
     core: ClientCore,
     transport: Transport,
     membership: Arc<Membership>,
+    /// The replicas that we link to.
+    replicas: ReplicaSet,
     start: Instant,
     events: Vec<TransportEvent>,
     /// Ended, and not yet given to the caller.
@@ -118,24 +141,32 @@ pub struct Client {
 }
 
 impl Client {
-    /// Links to a quorum of the replicas; the others are dialled on in the background of later
-    /// calls.
+    /// Links to a quorum of the replicas (to all that the settings name, when they are fewer); the
+    /// others are dialled on in the background of later calls.
     ///
     /// # Errors
     /// When our identity is not in the membership, or too few replicas can be reached; the error
     /// says of each why.
     pub fn connect(settings: Settings) -> Result<Self, ConnectError> {
-        let Settings { client, secret, membership, core, limits, connect_timeout } = settings;
+        let Settings { client, secret, membership, core, limits, replicas, connect_timeout } =
+            settings;
+        let chosen = |r: &ReplicaId| replicas.is_none_or(|chosen| chosen.contains(*r));
+        let replicas: ReplicaSet = membership.replicas().filter(chosen).collect();
+        let (named, needed) = (replicas.len(), membership.reply_threshold());
+        if named < needed {
+            return Err(ConnectError::TooFew { named, needed });
+        }
         let mut core = core;
         core.first_query = fresh_number();
         core.max_package = core.max_package.min(limits.max_client_frame);
-        let transport = Transport::bind(tercio_transport::Settings {
+        let mut transport = Transport::bind(tercio_transport::Settings {
             me: Principal::Client(client),
             secret: secret.clone(),
             membership: membership.clone(),
             listen: None,
             limits,
         })?;
+        transport.dial_only(replicas);
         let mut client = Self {
             core: ClientCore::new(client, secret, membership.clone(), core),
             transport,
@@ -144,15 +175,16 @@ impl Client {
             completions: VecDeque::new(),
             answers: VecDeque::new(),
             membership,
+            replicas,
         };
-        let needed = client.membership.quorum();
+        let needed = client.membership.quorum().min(named);
         let end = client.start + connect_timeout;
         while client.reached() < needed {
             let left = end.saturating_duration_since(now());
             if left.is_zero() {
                 let (reached, problems) = (client.reached(), client.link_problems());
-                let within = connect_timeout;
-                return Err(ConnectError::Unreachable { reached, needed, within, problems });
+                let (n, within) = (client.membership.n(), connect_timeout);
+                return Err(ConnectError::Unreachable { reached, n, needed, within, problems });
             }
             client.turn(left);
         }
@@ -171,6 +203,9 @@ impl Client {
             .filter(|r| !self.transport.is_connected(Principal::Replica(*r)))
             .map(|r| match self.transport.last_error(r) {
                 Some(error) => format!("replica {r}: {error}"),
+                None if !self.replicas.contains(r) => {
+                    format!("replica {r}: left out by the settings")
+                }
                 None => format!("replica {r}: no link yet"),
             })
             .collect()
@@ -209,7 +244,7 @@ impl Client {
     }
 
     /// Waits for something to happen, at most `timeout`, and works on it.
-    fn turn(&mut self, timeout: Duration) {
+    pub(crate) fn turn(&mut self, timeout: Duration) {
         let due = self.core.poll_timeout().map(|at| self.time().until(at));
         let wait = due.into_iter().fold(timeout, Duration::min);
         self.transport.poll(Some(wait), &mut self.events);
@@ -264,35 +299,64 @@ impl Client {
     /// When the operation was not taken, or has no result by the deadline of the core's settings.
     pub fn call(&mut self, op: Bytes) -> Result<Bytes, CallError> {
         let ticket = self.submit(vec![op])?;
+        self.results(ticket).and_then(results::one)
+    }
+
+    /// Submits operations as one package, with one authenticator for all, and waits for their
+    /// results.
+    ///
+    /// # Errors
+    /// As [`Self::call`]; when one of the operations has no result, the others may have been
+    /// executed.
+    pub fn call_all(&mut self, ops: Vec<Bytes>) -> Result<Vec<Bytes>, CallError> {
+        let ticket = self.submit(ops)?;
+        self.results(ticket).and_then(results::all)
+    }
+
+    /// Waits for a package's end.
+    fn results(&mut self, ticket: Ticket) -> Result<Vec<OpResult>, CallError> {
         let completion = loop {
             if let Some(at) = self.completions.iter().position(|c| c.ticket == ticket) {
                 break self.completions.remove(at).expect("just found");
             }
             self.turn(self.until_core());
         };
-        let results = completion.outcome.map_err(|failure| self.failed(failure))?;
-        match results.into_iter().next() {
-            Some(OpResult::Executed(result)) => Ok(result),
-            Some(OpResult::BeyondWindow) | None => Err(CallError::NoResult(
-                "its number is too far above the lowest one that was not executed",
-            )),
-            Some(OpResult::NoLongerKept) => Err(CallError::NoResult(
-                "its number was executed earlier, and the result is no longer kept (was this \
-                 client's number used before?)",
-            )),
-            Some(OpResult::Unsupported) => {
-                Err(CallError::NoResult("the replicas do not know this kind of request"))
-            }
-        }
+        completion.outcome.map_err(|failure| self.failed(failure))
     }
 
     /// The time until the core has something to do; it always has while something is under way.
-    fn until_core(&self) -> Duration {
+    pub(crate) fn until_core(&self) -> Duration {
         self.core.poll_timeout().map_or(Duration::ZERO, |at| self.time().until(at))
     }
 
-    fn failed(&self, failure: Failure) -> CallError {
+    pub(crate) fn failed(&self, failure: Failure) -> CallError {
         CallError::Failed { failure, links: self.link_problems() }
+    }
+
+    /// How long calls, packages and queries wait for their results.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.core.deadline()
+    }
+
+    /// Changes how long those wait that are submitted from now on.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.core.set_deadline(deadline);
+    }
+
+    /// Asks all replicas without ordering; the answer comes with a later turn.
+    pub(crate) fn ask(&mut self, question: Bytes) -> Result<QueryTicket, SubmitError> {
+        let ticket = self.core.query(question, self.time())?;
+        self.drain();
+        Ok(ticket)
+    }
+
+    pub(crate) fn take_completions(&mut self) -> impl Iterator<Item = Completion> + use<> {
+        std::mem::take(&mut self.completions).into_iter()
+    }
+
+    pub(crate) fn take_answers(&mut self) -> impl Iterator<Item = Answer> + use<> {
+        std::mem::take(&mut self.answers).into_iter()
     }
 
     /// Asks all replicas without ordering, and waits for f+1 equal answers.
@@ -300,8 +364,7 @@ impl Client {
     /// # Errors
     /// When there are not as many by the deadline of the core's settings.
     pub fn query(&mut self, question: Bytes) -> Result<Bytes, CallError> {
-        let ticket: QueryTicket = self.core.query(question, self.time())?;
-        self.drain();
+        let ticket = self.ask(question)?;
         loop {
             if let Some(at) = self.answers.iter().position(|a| a.ticket == ticket) {
                 let answer = self.answers.remove(at).expect("just found");
@@ -332,6 +395,14 @@ impl Client {
                         waiting = next();
                     }
                     Err(SubmitError::TooMany { .. }) if !open.is_empty() => {
+                        waiting = Some(ops);
+                        break;
+                    }
+                    Err(SubmitError::Busy { retry_after }) if open.is_empty() => {
+                        waiting = Some(ops);
+                        self.turn(retry_after);
+                    }
+                    Err(SubmitError::Busy { .. }) => {
                         waiting = Some(ops);
                         break;
                     }

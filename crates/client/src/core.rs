@@ -5,6 +5,7 @@ use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::pending::{Pending, seal};
 use crate::query::Asking;
+use crate::replies::LEAST_HINT;
 use crate::tally::Tally;
 use crate::{Answer, ClientAuth, Completion, CoreSettings, Nanos, SubmitError};
 use bytes::Bytes;
@@ -128,6 +129,17 @@ impl ClientCore {
         now.until(self.pace.until())
     }
 
+    /// When the caller of a package or query is told that there is no result.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.settings.deadline
+    }
+
+    /// When the callers of packages and queries from now on are told that there is no result.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.settings.deadline = deadline;
+    }
+
     /// The number that the next operation gets.
     #[must_use]
     pub fn next_number(&self) -> RequestSeq {
@@ -159,6 +171,10 @@ impl ClientCore {
         if ops.len() as u64 > WINDOW {
             let (found, limit, unit) = (ops.len(), WINDOW as usize, "operations");
             return Err(SubmitError::TooLarge { found, limit, unit });
+        }
+        if !self.settings.wait_when_busy && !self.pace.is_open(now) {
+            let retry_after = self.busy_for(now).max(LEAST_HINT);
+            return Err(SubmitError::Busy { retry_after });
         }
         let first = self.next;
         let end = RequestSeq(first.0 + ops.len() as u64);
@@ -195,6 +211,7 @@ impl ClientCore {
             retry_at: now + self.settings.timeout,
             pause: self.settings.timeout,
             deadline: Some(now + self.settings.deadline),
+            within: self.settings.deadline,
             filler: false,
             wake: Nanos(0),
         };
@@ -337,7 +354,7 @@ impl ClientCore {
         let pending = self.pending.get_mut(&first).expect("timers stand for packages");
         if pending.deadline.is_some_and(|at| at <= now) {
             pending.deadline = None;
-            let failure = pending.timed_out(&self.membership, self.settings.deadline);
+            let failure = pending.timed_out(&self.membership);
             let (ticket, view, resent) = (pending.ticket, self.peers.view(), pending.resent);
             let outcome = Err(failure);
             self.completions.push_back(Completion { ticket, first, outcome, view, resent });

@@ -1,6 +1,26 @@
 //! The client of a Tercio network: it submits operations, and believes a result when f+1 replicas
 //! agree on it. [`ClientCore`] is the whole protocol without I/O (it runs under a simulator as
-//! well); [`Client`] joins it with a [`tercio_transport::Transport`] for programs that block.
+//! well); [`Client`] joins it with a [`tercio_transport::Transport`] for programs that block, and
+//! [`AsyncClient`] gives the same as futures.
+//!
+//! ```no_run
+//! # fn example(settings: tercio_client::Settings) -> Result<(), Box<dyn std::error::Error>> {
+//! use tercio_client::{CallError, Client, SubmitError};
+//!
+//! let mut client = Client::connect(settings)?;
+//! let result = client.call("operation".into())?; // ordered and executed; f+1 replicas say so
+//! let results = client.call_all(vec!["one".into(), "two".into()])?; // under one authenticator
+//! let answer = client.query("question".into())?; // asked of all replicas, not ordered
+//!
+//! // With `settings.core.wait_when_busy = false` a busy network is the caller's to deal with.
+//! match client.call("operation".into()) {
+//!     Err(CallError::Submit(SubmitError::Busy { retry_after })) => { /* later */ }
+//!     other => println!("{:?}", other?),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//! `examples/` of the repository has whole programs.
 //!
 //! Architecture invariant: nothing here knows how replicas agree, only what they say to clients.
 //!
@@ -25,6 +45,7 @@
 //!   says so the client also sends less: nothing before that time, and then fewer packages at once
 //!   ([`ClientCore::held_back`], [`ClientCore::busy_for`]). All are asked when it has said so of one
 //!   package for `max_timeout`; only f+1 of them put that off.
+//!   A client can also refuse packages instead ([`CoreSettings::wait_when_busy`]).
 //! - 'Must sign' makes the client sign for good once f+1 replicas say so; a single one makes it ask
 //!   the others at once.
 //! - Any other refusal ends a package once f+1 replicas give the same one. Its numbers are then used
@@ -35,6 +56,7 @@
 //! - A query is asked of all replicas and needs f+1 equal answers. It is a read of some recent state,
 //!   not ordered with requests.
 
+pub mod background;
 mod blocking;
 mod core;
 mod outcome;
@@ -43,11 +65,13 @@ mod peers;
 mod pending;
 mod query;
 mod replies;
+mod results;
 mod settings;
 mod tally;
 mod time;
 
 pub use crate::core::{ClientCore, Ticket};
+pub use background::{AsyncClient, Call};
 pub use blocking::{CallError, Client, ConnectError, Settings};
 pub use outcome::{Answer, Completion, Failure, SubmitError};
 pub use query::QueryTicket;

@@ -21,6 +21,12 @@ pub enum SubmitError {
         /// How many packages, or queries, are under way.
         outstanding: usize,
     },
+    /// The primary is busy, and the settings say not to wait.
+    #[error("the network is busy; try again in {retry_after:?}")]
+    Busy {
+        /// When to try again.
+        retry_after: Duration,
+    },
     /// More operations than the window, or more bytes than the settings allow.
     #[error("{found} {unit} are above the limit of {limit} for a package")]
     TooLarge {
@@ -73,14 +79,28 @@ fn timed_out(
     refused: &[(ReplicaId, Reason)],
     split: &[ReplicaId],
 ) -> String {
-    let mut parts = vec![if silent.is_empty() {
-        format!("no agreement among the replicas within {within:?}")
-    } else {
-        format!("no answer from replicas {} within {within:?}", list(silent))
+    let within = Duration::from_millis(within.as_millis() as u64);
+    let n = silent.len() + refused.len() + split.len();
+    if silent.len() == n {
+        return format!("none of {n} replicas answered for {within:?}; are they running?");
+    }
+    let mut parts = vec![match split.len() {
+        0 => format!("none of {n} replicas answered within {within:?}"),
+        answered if answered == n => {
+            format!("the answers of all {n} replicas differ too much after {within:?}")
+        }
+        answered => format!("{answered} of {n} replicas answered: {}", list(split)),
     }];
     parts.extend(refused.iter().map(|(replica, reason)| format!("replica {replica}: {reason}")));
-    if !split.is_empty() {
-        parts.push(format!("answers of replicas {} are too few or differ", list(split)));
+    match silent {
+        [] => {}
+        [one] => parts.push(format!("no answer from {one} for {within:?}; is it running?")),
+        [some @ .., last] => {
+            let some = list(some);
+            parts.push(format!(
+                "no answer from {some} and {last} for {within:?}; are they running?"
+            ));
+        }
     }
     parts.join("; ")
 }

@@ -54,6 +54,8 @@ pub(crate) struct Pending {
     pub(crate) pause: Duration,
     /// When the caller is told; `None` when it has been.
     pub(crate) deadline: Option<Nanos>,
+    /// How long that is after the package was taken.
+    pub(crate) within: Duration,
     /// Whether it only uses numbers up.
     pub(crate) filler: bool,
     /// The time under which it stands among the timers.
@@ -74,7 +76,8 @@ impl Pending {
     }
 
     /// What to tell the caller when the deadline is over.
-    pub(crate) fn timed_out(&self, membership: &Membership, within: Duration) -> Failure {
+    pub(crate) fn timed_out(&self, membership: &Membership) -> Failure {
+        let within = self.within;
         let spoke = self.tally.speakers();
         let refusal = |r: ReplicaId| self.rejects[r.index()].map(|reason| (r, reason));
         let refused: Vec<_> =

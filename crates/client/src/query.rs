@@ -22,6 +22,8 @@ pub(crate) struct Asking {
     retry_at: Nanos,
     pause: Duration,
     deadline: Nanos,
+    /// How long that is after it was taken.
+    within: Duration,
 }
 
 impl Asking {
@@ -65,6 +67,7 @@ impl ClientCore {
             retry_at: now + self.settings.timeout,
             pause: self.settings.timeout,
             deadline: now + self.settings.deadline,
+            within: self.settings.deadline,
         };
         self.queries.insert(key.seq, asking);
         Ok(QueryTicket(key.seq))
@@ -110,7 +113,7 @@ impl ClientCore {
             let asking = self.queries.remove(&number).expect("just seen");
             let spoke = asking.tally.speakers();
             let silent = self.membership.replicas().filter(|r| !spoke.contains(*r)).collect();
-            let (within, split) = (self.settings.deadline, spoke.iter().collect());
+            let (within, split) = (asking.within, spoke.iter().collect());
             let failure = Failure::TimedOut { within, silent, refused: vec![], split };
             self.answers.push_back(Answer { ticket: QueryTicket(number), outcome: Err(failure) });
         }

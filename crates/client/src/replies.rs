@@ -15,7 +15,7 @@ use tercio_wire::{Decode, DecodeError, Frame, Kind};
 /// Shorter results are copied, so that they do not keep a whole receive buffer alive.
 const COPY_BELOW: usize = 16 << 10;
 /// A busy replica is not asked again sooner, whatever it says.
-const LEAST_HINT: Duration = Duration::from_millis(5);
+pub(crate) const LEAST_HINT: Duration = Duration::from_millis(5);
 
 /// A replica's frame to us: only its own word to check.
 struct Word<'a>(&'a Frame);

@@ -32,6 +32,9 @@ pub struct CoreSettings {
     pub timeout: Duration,
     /// The longest pause between two times that all are asked.
     pub max_timeout: Duration,
+    /// Whether to take packages while the primary says that it is busy, and to hold them back
+    /// until it is not; otherwise [`crate::SubmitError::Busy`] says when to try again.
+    pub wait_when_busy: bool,
     /// How long the designated replier may stay silent once f+1 replicas agree.
     pub replier_patience: Duration,
     /// When the caller is told that there is no result.
@@ -50,6 +53,7 @@ impl Default for CoreSettings {
             max_package: 1 << 20,
             timeout: Duration::from_millis(200),
             max_timeout: Duration::from_secs(2),
+            wait_when_busy: true,
             replier_patience: Duration::from_millis(20),
             deadline: Duration::from_secs(10),
             max_held: 64 << 20,

@@ -3,79 +3,11 @@
 mod common;
 
 use bytes::Bytes;
-use common::{ME, Replica, membership, secret};
+use common::running::{Running, network, settings};
 use std::collections::BTreeSet;
-use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
-use tercio_client::{CallError, Client, ConnectError, Settings};
-use tercio_transport::{Limits, Transport, TransportEvent, Waker};
-use tercio_types::{Membership, Principal, ReplicaId};
-
-/// A replica on a thread of its own, until it is dropped.
-struct Running {
-    stop: Arc<AtomicBool>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn start(i: usize, socket: TcpListener, membership: &Arc<Membership>) -> Self {
-        let me = Principal::Replica(ReplicaId(i as u16));
-        let mut replica = Replica::new(i, membership);
-        let mut transport = Transport::bind(tercio_transport::Settings {
-            me,
-            secret: secret(me),
-            membership: membership.clone(),
-            listen: Some(socket.into()),
-            limits: Limits::default(),
-        })
-        .unwrap();
-        let (stop, waker) = (Arc::new(AtomicBool::new(false)), transport.waker());
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
-            let mut events = vec![];
-            // What the primary gets, all would order; here it hands packages on in the clear.
-            while !stopped.load(Ordering::Acquire) {
-                transport.poll(None, &mut events);
-                for event in events.drain(..) {
-                    let TransportEvent::Frame { from, bytes } = event else { continue };
-                    if matches!(from, Principal::Client(_)) {
-                        let others = (0..4).map(|r| Principal::Replica(ReplicaId(r)));
-                        transport.broadcast(others.filter(|r| *r != me), &bytes);
-                    }
-                    // A peer may be gone: then its loss is not what is tested.
-                    let _ = transport.send(Principal::Client(ME), replica.serve(&bytes));
-                }
-            }
-        });
-        Self { stop, waker, thread: Some(thread) }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        self.waker.wake();
-        self.thread.take().unwrap().join().unwrap();
-    }
-}
-
-fn network() -> (Arc<Membership>, Vec<TcpListener>) {
-    let sockets: Vec<_> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let address = |s: &TcpListener| s.local_addr().unwrap().to_string();
-    let addresses: Vec<_> = sockets.iter().map(address).collect();
-    (membership(4, &addresses), sockets)
-}
-
-fn settings(membership: &Arc<Membership>) -> Settings {
-    Settings {
-        connect_timeout: Duration::from_secs(60),
-        ..Settings::new(ME, secret(Principal::Client(ME)), membership.clone())
-    }
-}
+use tercio_client::{CallError, Client, ConnectError};
+use tercio_types::{ReplicaId, ReplicaSet};
 
 #[test]
 fn calls_queries_and_pipelines_survive_a_crash_of_the_primary() {
@@ -87,6 +19,8 @@ fn calls_queries_and_pipelines_survive_a_crash_of_the_primary() {
     let mut client = Client::connect(settings).unwrap();
     assert_eq!(client.call("one".into()).unwrap(), "did one");
     assert_eq!(client.query("what".into()).unwrap(), "seen what");
+    let package = client.call_all(vec!["two".into(), "three".into()]).unwrap();
+    assert_eq!(package, ["did two", "did three"]);
 
     let mut left = 0..300;
     let mut seen = BTreeSet::new();
@@ -116,7 +50,10 @@ fn errors_say_which_replicas_are_missing_and_why() {
     let mut short = settings(&membership);
     short.connect_timeout = Duration::from_millis(300);
     let error = Client::connect(short).unwrap_err();
-    assert!(matches!(error, ConnectError::Unreachable { reached: 1, needed: 3, .. }), "{error}");
+    assert!(
+        matches!(error, ConnectError::Unreachable { reached: 1, n: 4, needed: 3, .. }),
+        "{error}"
+    );
     let text = error.to_string();
     for address in &addresses[1..] {
         assert!(text.contains(&format!("{address}: connection refused")), "{text}");
@@ -138,8 +75,36 @@ fn a_call_without_enough_replicas_ends_with_their_names() {
     let error = client.call("alone".into()).unwrap_err();
     assert!(matches!(error, CallError::Failed { .. }));
     let text = error.to_string();
-    assert!(text.starts_with("no answer from replicas 1, 2, 3 within 600ms"), "{text}");
+    let expected =
+        "1 of 4 replicas answered: 0; no answer from 1, 2 and 3 for 600ms; are they running?";
+    assert!(text.starts_with(expected), "{text}");
     assert!(text.contains("replica 2: 127.0.0.1"), "why there is no link: {text}");
     let error = client.query(Bytes::from("alone")).unwrap_err().to_string();
-    assert!(error.starts_with("no answer from replicas 1, 2, 3"), "{error}");
+    assert!(error.starts_with(expected), "{error}");
+    client.set_deadline(Duration::from_millis(50));
+    let error = client.call_all(vec!["a".into(), "b".into()]).unwrap_err().to_string();
+    assert!(error.contains("for 50ms"), "{error}");
+}
+
+#[test]
+fn a_client_can_link_to_some_replicas_only() {
+    let (membership, sockets) = network();
+    let _replicas: Vec<_> = (sockets.into_iter().enumerate())
+        .map(|(i, socket)| Running::start(i, socket, &membership))
+        .collect();
+    let only = |ids: &[u16]| {
+        let replicas: ReplicaSet = ids.iter().copied().map(ReplicaId).collect();
+        Client::connect(tercio_client::Settings {
+            replicas: Some(replicas),
+            ..settings(&membership)
+        })
+    };
+    // The primary is not among them.
+    let mut client = only(&[1, 3]).unwrap();
+    assert_eq!(client.call("fine".into()).unwrap(), "did fine");
+    assert_eq!(client.query("what".into()).unwrap(), "seen what");
+    let left_out = ["replica 0: left out by the settings", "replica 2: left out by the settings"];
+    assert_eq!(client.link_problems(), left_out);
+    let error = only(&[2]).unwrap_err();
+    assert!(matches!(error, ConnectError::TooFew { named: 1, needed: 2 }), "{error}");
 }

@@ -507,8 +507,8 @@ fn the_deadline_names_who_did_not_answer_and_the_numbers_are_still_closed() {
     let done = w.done();
     assert_eq!(done[0].ticket, ticket);
     let failure = done[0].outcome.clone().unwrap_err();
-    let expected = "no answer from replicas 1, 2 within 10s; replica 3: busy; answers of replicas \
-                    0 are too few or differ";
+    let expected = "1 of 4 replicas answered: 0; replica 3: busy; no answer from 1 and 2 for 10s; \
+                    are they running?";
     assert_eq!(failure.to_string(), expected);
     assert_eq!(w.core.outstanding(), 1, "its number is still open");
     w.sent();
@@ -517,6 +517,41 @@ fn the_deadline_names_who_did_not_answer_and_the_numbers_are_still_closed() {
     w.brief(1, 1, &did("op"));
     assert_eq!((w.core.outstanding(), w.done()), (0, vec![]), "told once");
     assert_eq!(w.core.poll_timeout(), None, "and nothing is left to do");
+}
+
+#[test]
+fn a_deadline_holds_for_what_is_submitted_after_it_was_set() {
+    let mut w = World::new(4);
+    let long = w.submit("long");
+    w.core.set_deadline(300 * MS);
+    let short = w.submit("short");
+    w.core.query("short, too".into(), w.now).unwrap();
+    w.pass(300 * MS);
+    let done = w.done();
+    assert_eq!(done.iter().map(|c| c.ticket).collect::<Vec<_>>(), [short]);
+    let text = done[0].outcome.clone().unwrap_err().to_string();
+    assert_eq!(text, "none of 4 replicas answered for 300ms; are they running?");
+    assert_eq!(w.core.poll_answer().unwrap().outcome.unwrap_err().to_string(), text);
+    w.pass(Duration::from_secs(10));
+    assert_eq!(w.done()[0].ticket, long);
+}
+
+/// Nothing is sent to a busy network, and no number is used up, for a caller who wants to know.
+#[test]
+fn who_does_not_wait_is_told_when_to_try_again() {
+    let settings = CoreSettings { wait_when_busy: false, ..CoreSettings::default() };
+    let mut w = World::with(4, settings);
+    w.submit("op");
+    w.reject(0, 1, Reason::Busy, 50);
+    w.sent();
+    let number = w.core.next_number();
+    let refused = w.core.submit(vec!["another".into()], w.now);
+    assert_eq!(refused, Err(SubmitError::Busy { retry_after: 50 * MS }));
+    assert_eq!((w.core.next_number(), w.receivers()), (number, vec![]));
+    w.pass(50 * MS);
+    assert_eq!(w.receivers(), [0], "what was taken before is sent again");
+    w.submit("another");
+    assert_eq!(w.receivers(), [0]);
 }
 
 #[test]
@@ -722,7 +757,7 @@ fn queries_need_f_plus_1_equal_answers() {
     assert_eq!((w.counter("wrong_digest"), w.core.poll_answer()), (2, None));
     w.pass(Duration::from_secs(10));
     let failure = w.core.poll_answer().unwrap().outcome.unwrap_err();
-    assert_eq!(failure.to_string(), "no answer from replicas 0, 1, 2, 3 within 10s");
+    assert_eq!(failure.to_string(), "none of 4 replicas answered for 10s; are they running?");
     assert_eq!(w.core.poll_timeout(), None);
 }
 

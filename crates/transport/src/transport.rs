@@ -15,7 +15,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tercio_types::{ClientId, Principal, ReplicaId};
+use tercio_types::{ClientId, Principal, ReplicaId, ReplicaSet};
 
 const WAKER: Token = Token(usize::MAX);
 const LISTENER: Token = Token(usize::MAX - 1);
@@ -163,6 +163,11 @@ impl Transport {
             events: vec![],
             counters: BTreeMap::new(),
         })
+    }
+
+    /// Dials none but these replicas. To be called before the first [`Self::poll`].
+    pub fn dial_only(&mut self, replicas: ReplicaSet) {
+        self.dials.retain(|dial| replicas.contains(dial.to));
     }
 
     /// Where we listen.

@@ -1,6 +1,8 @@
 //! Replicas by hand: they check what a client says and answer it, without agreeing on anything.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod running;
+
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
