@@ -16,7 +16,6 @@ pub mod load;
 mod machine;
 pub mod network;
 pub mod process;
-pub mod status;
 pub mod usage;
 
 pub use clock::{now, pause, poll_until, thread_cpu};

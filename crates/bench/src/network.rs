@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tercio_client::{Client, ClientAuth, ConnectError, CoreSettings};
 use tercio_crypto::{KeyError, SecretKey};
-use tercio_replica::config::{ConfigError, create_home};
+use tercio_replica::client_home::create_client_home;
+use tercio_replica::config::{ConfigError, GENESIS_FILE, create_home, write_genesis};
 use tercio_replica::genesis::{App, GenesisError, SharedSettings};
 use tercio_replica::{
     Durability, Genesis, Layout, NodeError, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
@@ -55,7 +56,8 @@ impl Default for Spec {
 
 impl Spec {
     /// The replicas' own settings, as `tercio.toml` has them.
-    fn to_toml(&self) -> String {
+    #[must_use]
+    pub fn to_toml(&self) -> String {
         format!(
             "layout = \"{}\"\ndurability = \"{}\"\n\n[consensus]\nbatch_ops = {}\n",
             self.layout, self.durability, self.batch_ops
@@ -151,7 +153,8 @@ impl Network {
         Ok(Self { genesis, membership, replicas, clients })
     }
 
-    /// Makes a network with homes for its replicas in `dir`, on ports that are free now.
+    /// Makes a network in `dir`, on ports that are free now: its genesis, and homes for its replicas
+    /// ([`home`]) and its clients ([`client_home`]).
     ///
     /// # Errors
     /// When that cannot be.
@@ -159,10 +162,16 @@ impl Network {
         let ports = free_ports(spec.replicas).map_err(NetworkError::Port)?;
         let addresses = ports.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
         let network = Self::found(spec, &addresses.map_err(NetworkError::Port)?)?;
+        let genesis = &network.genesis;
         for (id, secret) in (0..).zip(&network.replicas) {
-            let home = home(dir, id);
-            create_home(&home, ReplicaId(id), &network.genesis, secret, &spec.to_toml())?;
+            create_home(&home(dir, id), ReplicaId(id), genesis, secret, &spec.to_toml())?;
         }
+        let signs = spec.auth == ClientAuth::Signature;
+        for (i, secret) in network.clients.iter().enumerate() {
+            let id = client_id(i);
+            create_client_home(&client_home(dir, &id.to_string()), id, genesis, secret, signs)?;
+        }
+        write_genesis(&dir.join(GENESIS_FILE), genesis)?;
         Ok(network)
     }
 
@@ -208,6 +217,15 @@ fn client_id(i: usize) -> ClientId {
 #[must_use]
 pub fn home(dir: &Path, id: u16) -> PathBuf {
     dir.join(format!("replica-{id}"))
+}
+
+/// The directory of the clients' homes of a network in `dir`.
+pub const CLIENTS: &str = "clients";
+
+/// The home of a client of a network in `dir`: of this name, or of this number in decimal digits.
+#[must_use]
+pub fn client_home(dir: &Path, name: &str) -> PathBuf {
+    dir.join(CLIENTS).join(name)
 }
 
 /// Starts a replica in this process.

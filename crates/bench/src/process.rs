@@ -1,17 +1,24 @@
 //! Replicas as processes of their own.
 
-use crate::status::ReplicaReport;
 use crate::usage::{self, Usage};
 use crate::{now, poll_until};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tercio_replica::report::ReplicaReport;
 use thiserror::Error;
 
 /// How long a replica may take to start, which includes reading its log, and to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Where a replica's messages go, in its home.
+pub const LOG_FILE: &str = "stderr.log";
+/// How long that file may grow before it is put aside, and how long the one that was put aside is.
+const MAX_LOG: u64 = 4 << 20;
+/// How much of its end is looked through for the last line.
+const LAST_WORDS: u64 = 64 << 10;
 
 /// Why a replica process is of no use.
 #[derive(Debug, Error)]
@@ -26,10 +33,12 @@ pub enum ProcessError {
         error: io::Error,
     },
     /// It ended by itself. What it said is in the text.
-    #[error("replica {id} ended by itself: {said}")]
+    #[error("replica {id} ended by itself ({how}): {said}")]
     Ended {
         /// The replica.
         id: u16,
+        /// Its exit status, or the signal that ended it.
+        how: String,
         /// The last thing that it said.
         said: String,
     },
@@ -61,29 +70,35 @@ pub struct ReplicaProcess {
     dir: PathBuf,
     child: Child,
     since: Instant,
+    /// How long its log was when it started.
+    log_start: u64,
 }
 
 impl ReplicaProcess {
-    /// Starts `program start --dir DIR`. Its messages go to the file `stderr.log` in `dir`.
+    /// Starts `program start --dir DIR`. Its messages go to [`LOG_FILE`] in `dir`.
     ///
     /// # Errors
     /// When the program cannot be run.
     pub fn spawn(program: &Path, id: u16, dir: &Path) -> Result<Self, ProcessError> {
         let spawn = || {
-            let log = File::options().create(true).append(true).open(dir.join("stderr.log"))?;
-            Command::new(program)
+            let log = File::options().create(true).append(true).open(dir.join(LOG_FILE))?;
+            let log_start = log.metadata()?.len();
+            let child = Command::new(program)
                 .args(["start", "--stop-with-stdin", "--dir"])
                 .arg(dir)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .stderr(log)
-                .spawn()
+                // An interrupt at a terminal is for whoever started it, who then stops it.
+                .process_group(0)
+                .spawn()?;
+            Ok((child, log_start))
         };
-        let child = spawn().map_err(|error| {
+        let (child, log_start) = spawn().map_err(|error: io::Error| {
             let program = program.display().to_string();
             ProcessError::Spawn { program, error }
         })?;
-        Ok(Self { id, dir: dir.to_owned(), child, since: now() })
+        Ok(Self { id, dir: dir.to_owned(), child, since: now(), log_start })
     }
 
     /// The replica.
@@ -127,15 +142,39 @@ impl ReplicaProcess {
     /// # Errors
     /// When it does not.
     pub fn check(&mut self) -> Result<(), ProcessError> {
-        match self.child.try_wait() {
-            Ok(None) => Ok(()),
-            _ => {
-                let log = fs::read_to_string(self.dir.join("stderr.log")).unwrap_or_default();
-                let last = log.lines().rfind(|line| !line.trim().is_empty());
-                let said = last.unwrap_or("it said nothing").to_owned();
-                Err(ProcessError::Ended { id: self.id, said })
-            }
+        let how = match self.child.try_wait() {
+            Ok(None) => return Ok(()),
+            Ok(Some(status)) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Err(ProcessError::Ended { id: self.id, how, said: self.last_words() })
+    }
+
+    /// The last line that it wrote in this life.
+    fn last_words(&self) -> String {
+        let mut log = String::new();
+        let read = File::open(self.dir.join(LOG_FILE)).and_then(|mut file| {
+            let start = self.log_start.max(file.metadata()?.len().saturating_sub(LAST_WORDS));
+            file.seek(SeekFrom::Start(start))?;
+            file.read_to_string(&mut log)
+        });
+        let last = read.ok().and_then(|_| log.lines().rfind(|line| !line.trim().is_empty()));
+        last.unwrap_or("it said nothing").to_owned()
+    }
+
+    /// Keeps its log short: what is longer goes to a second file, over the one before. (The
+    /// process appends, so it goes on at the front of the emptied file.)
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn bound_log(&mut self) -> io::Result<()> {
+        let log = self.dir.join(LOG_FILE);
+        if fs::metadata(&log)?.len() > MAX_LOG {
+            fs::copy(&log, self.dir.join("stderr.log.1"))?;
+            File::options().write(true).open(&log)?.set_len(0)?;
+            self.log_start = 0;
         }
+        Ok(())
     }
 
     /// What it has used until now.
@@ -155,12 +194,17 @@ impl ReplicaProcess {
         self.child.wait().map(drop)
     }
 
+    /// Asks it to stop, and does not wait for it.
+    pub fn ask_to_stop(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
     /// Asks it to stop, and waits until it has.
     ///
     /// # Errors
     /// When it does not stop, or stops with a failure.
     pub fn stop(mut self) -> Result<(), ProcessError> {
-        drop(self.child.stdin.take());
+        self.ask_to_stop();
         let ended = poll_until(PATIENCE, || self.child.try_wait().ok().flatten());
         match ended {
             Some(status) if status.success() => Ok(()),
@@ -170,7 +214,7 @@ impl ReplicaProcess {
     }
 
     fn silent(&self, what: &'static str) -> ProcessError {
-        let log = self.dir.join("stderr.log").display().to_string();
+        let log = self.dir.join(LOG_FILE).display().to_string();
         ProcessError::Silent { id: self.id, what, log }
     }
 }

@@ -16,13 +16,13 @@ use std::time::Duration;
 use tercio_bench::figures::{LatencyUs, round};
 use tercio_bench::network::{self, Network, Spec};
 use tercio_bench::process::ReplicaProcess;
-use tercio_bench::status::ReplicaReport;
 use tercio_bench::{Machine, now, poll_until};
 use tercio_client::Client;
 use tercio_exchange::flow::Flow;
 use tercio_exchange::replay::Event;
 use tercio_exchange::{Command, Settings};
 use tercio_replica::genesis::App;
+use tercio_replica::report::ReplicaReport;
 
 /// How long a flow without a count runs.
 const TIME: Duration = Duration::from_secs(8);

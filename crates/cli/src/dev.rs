@@ -1,9 +1,8 @@
 //! `tercio dev`: a network to play with, in one process and in memory.
 
 use crate::failure::Failure;
+use crate::testnet::app;
 use crate::{output, stop};
-use bytes::Bytes;
-use clap::ValueEnum;
 use serde::Serialize;
 use std::net::TcpListener;
 use std::path::Path;
@@ -11,28 +10,18 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
 use tercio_bench::network::{self, Network, Spec, free_ports};
-use tercio_exchange::{Command, Side};
 use tercio_replica::config::{GENESIS_FILE, write_secret};
 use tercio_replica::genesis::App;
-use tercio_wire::Encode;
 
 const REPLICAS: u16 = 4;
 /// How often it is looked whether all replicas still run.
 const WATCH: Duration = Duration::from_millis(500);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum AppName {
-    Counter,
-    Exchange,
-    Kv,
-    Bank,
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The application
-    #[arg(long, value_enum, default_value_t = AppName::Counter)]
-    app: AppName,
+    /// The application: counter, exchange, kv, bank
+    #[arg(long, value_name = "APP", default_value = "counter", value_parser = app)]
+    app: App,
     /// End after the first write
     #[arg(long)]
     once: bool,
@@ -53,12 +42,7 @@ struct Report {
 /// `start` is when the program began: what the first write is timed from.
 pub(crate) fn run(args: &Args, start: Instant) -> Result<(), Failure> {
     let stopped = stop::watch(!args.once)?;
-    let app = match args.app {
-        AppName::Counter => App::Counter(tercio_counter::Settings::default()),
-        AppName::Exchange => App::Exchange(tercio_exchange::Settings::default()),
-        AppName::Kv => App::Kv(tercio_kv::Settings::default()),
-        AppName::Bank => App::Bank(tercio_bank::Settings::default()),
-    };
+    let app = args.app.clone();
     let spec = Spec { name: "dev".into(), replicas: REPLICAS, clients: 2, app, ..Spec::default() };
     let sockets = free_ports(REPLICAS).map_err(Failure::new)?;
     let addresses = sockets.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>();
@@ -70,7 +54,8 @@ pub(crate) fn run(args: &Args, start: Instant) -> Result<(), Failure> {
         .collect::<Result<Vec<_>, _>>()
         .map_err(Failure::new)?;
     let mut client = network.client(0, spec.core_settings()).map_err(Failure::new)?;
-    client.call(first_write(args.app)).map_err(Failure::new)?;
+    let first_write = args.app.operation(args.app.example()).map_err(Failure::new)?;
+    client.call(first_write).map_err(Failure::new)?;
     let took = start.elapsed();
     drop(client);
 
@@ -92,20 +77,6 @@ pub(crate) fn run(args: &Args, start: Instant) -> Result<(), Failure> {
         }
     }
     replicas.into_iter().try_for_each(|replica| replica.stop().map_err(Failure::new))
-}
-
-fn first_write(app: AppName) -> Bytes {
-    match app {
-        AppName::Counter => Bytes::new(),
-        AppName::Exchange => {
-            let (symbol, id, side, price, quantity) = (0, 1, Side::Bid, 100_000, 1);
-            Command::Limit { symbol, id, side, price, quantity }.to_bytes()
-        }
-        AppName::Bank => tercio_bank::Command::Open { account: 1 }.to_bytes(),
-        AppName::Kv => {
-            tercio_kv::Command::Put { key: "hello".into(), value: "world".into() }.to_bytes()
-        }
-    }
 }
 
 /// Writes what a client needs, and gives the paths.

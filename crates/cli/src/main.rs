@@ -6,13 +6,21 @@
 
 mod audit;
 mod bench;
+mod changes;
+mod clock;
 mod demo;
 mod dev;
 mod failure;
+mod folder;
+mod init;
 mod keygen;
 mod output;
+mod session;
 mod start;
 mod stop;
+mod submit;
+mod testnet;
+mod up;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -30,6 +38,18 @@ enum Command {
     Demo(demo::Args),
     /// Run a network to play with, in this process and in memory
     Dev(dev::Args),
+    /// Make all the files of a network on this machine
+    Testnet(testnet::Args),
+    /// Start, watch and stop the replicas of a network
+    Up(up::Args),
+    /// Submit operations to a network and print their results
+    Submit(submit::SubmitArgs),
+    /// Ask the application a question, in order with the operations or (--stale) not
+    Query(submit::QueryArgs),
+    /// Make the home of one member of a network of several machines, or join a network with it
+    Init(init::InitArgs),
+    /// Write the genesis of a network from its members' public keys
+    Genesis(init::GenesisArgs),
     /// Run one replica from its home
     Start(start::Args),
     /// Prove offline that a replica's log is what a quorum signed
@@ -50,6 +70,12 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Dev(args) => dev::run(&args, start),
+        Command::Testnet(args) => testnet::run(&args),
+        Command::Up(args) => up::run(&args),
+        Command::Submit(args) => submit::submit(&args),
+        Command::Query(args) => submit::query(&args),
+        Command::Init(args) => init::init(&args),
+        Command::Genesis(args) => init::genesis(&args),
         Command::Start(args) => start::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Keygen(args) => keygen::run(&args),

@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tercio_bench::network::{Network, Spec, home};
-use tercio_bench::status::ReplicaReport;
+use tercio_replica::report::ReplicaReport;
 
 #[test]
 fn dev_commits_a_write_says_so_and_ends_with_its_input() {

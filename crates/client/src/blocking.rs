@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tercio_crypto::SecretKey;
 use tercio_transport::{BindError, Limits, Transport, TransportEvent, Waker};
-use tercio_types::{ClientId, Membership, Principal, ReplicaId, ReplicaSet};
+use tercio_types::{
+    ClientId, Height, Membership, Principal, ReplicaId, ReplicaSet, RequestSeq, RequestWindow,
+};
+use tercio_wire::Decode;
 use thiserror::Error;
 
 /// Who we are, whom we talk to, and how.
@@ -106,6 +109,19 @@ pub enum CallError {
     /// The thread of an [`crate::AsyncClient`] has ended.
     #[error("the client has ended")]
     Closed,
+    /// The application finds no sense in a question: its own words.
+    #[error("{0}")]
+    Declined(String),
+}
+
+/// The answer to a question, and where the state stood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The application's answer.
+    pub answer: Bytes,
+    /// Of an ordered read the height at which it was answered, of another one that had been
+    /// reached.
+    pub height: Height,
 }
 
 fn links_text(links: &[String]) -> String {
@@ -313,6 +329,58 @@ impl Client {
         self.results(ticket).and_then(results::all)
     }
 
+    /// Asks a question that is ordered with the operations, and waits for the answer: it reflects
+    /// every operation that was answered before, whoever submitted it.
+    ///
+    /// # Errors
+    /// As [`Self::call`], and when the application finds no sense in the question.
+    pub fn read(&mut self, question: Bytes) -> Result<Read, CallError> {
+        let ticket = self.core.read(vec![question], self.time())?;
+        self.drain();
+        let mut result = self.results(ticket).and_then(results::one)?;
+        if result.len() < 8 {
+            return Err(CallError::NoResult("the replicas answered without a height"));
+        }
+        let answer = result.split_off(8);
+        let height = u64::from_le_bytes(result[..].try_into().expect("eight bytes"));
+        Ok(Read { answer, height: Height(height) })
+    }
+
+    /// Takes the client's numbers up where an earlier life under the same id left them: above every
+    /// number that replicas have executed, and not below `next`, which a caller knows that kept it
+    /// ([`crate::Numbers`]; otherwise 1). Open numbers are used up. Gives the next number.
+    ///
+    /// # Errors
+    /// When a quorum does not say the same by the deadline of the core's settings: too few
+    /// replicas are reached, or another process uses the id at the same time.
+    ///
+    /// # Panics
+    /// When something was submitted before.
+    pub fn resume(&mut self, next: RequestSeq) -> Result<RequestSeq, CallError> {
+        loop {
+            let ticket = self.core.ask_numbers(self.time())?;
+            self.drain();
+            let answer = self.answer(ticket)?;
+            let suite = self.membership.suite();
+            let done = RequestWindow::from_bytes(&answer.0, suite).map_err(|_| {
+                CallError::NoResult("replicas agree on numbers that this build cannot read")
+            })?;
+            let open = self.core.resume_at(&done, next, self.time());
+            self.drain();
+            if open == 0 {
+                return Ok(self.core.next_number());
+            }
+            let end = now() + self.core.settings.deadline;
+            while self.core.outstanding() > 0 {
+                if now() >= end {
+                    let why = "numbers of an earlier life are open and cannot be used up";
+                    return Err(CallError::NoResult(why));
+                }
+                self.turn(self.until_core());
+            }
+        }
+    }
+
     /// Waits for a package's end.
     fn results(&mut self, ticket: Ticket) -> Result<Vec<OpResult>, CallError> {
         let completion = loop {
@@ -364,11 +432,26 @@ impl Client {
     /// # Errors
     /// When there are not as many by the deadline of the core's settings.
     pub fn query(&mut self, question: Bytes) -> Result<Bytes, CallError> {
+        self.query_at(question).map(|read| read.answer)
+    }
+
+    /// As [`Self::query`], with a height that the state had reached which was asked.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub fn query_at(&mut self, question: Bytes) -> Result<Read, CallError> {
         let ticket = self.ask(question)?;
+        self.answer(ticket).map(|(answer, height)| Read { answer, height })
+    }
+
+    fn answer(&mut self, ticket: QueryTicket) -> Result<(Bytes, Height), CallError> {
         loop {
             if let Some(at) = self.answers.iter().position(|a| a.ticket == ticket) {
-                let answer = self.answers.remove(at).expect("just found");
-                return answer.outcome.map_err(|failure| self.failed(failure));
+                let Answer { outcome, height, .. } = self.answers.remove(at).expect("just found");
+                return match outcome {
+                    Ok(bytes) => Ok((bytes, height)),
+                    Err(failure) => Err(self.failed(failure)),
+                };
             }
             self.turn(self.until_core());
         }

@@ -6,7 +6,6 @@ use crate::peers::Peers;
 use crate::pending::{Pending, seal};
 use crate::query::Asking;
 use crate::replies::LEAST_HINT;
-use crate::tally::Tally;
 use crate::{Answer, ClientAuth, Completion, CoreSettings, Nanos, SubmitError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,7 +41,7 @@ pub struct ClientCore {
     pub(crate) auth: ClientAuth,
     /// Who said that we must sign.
     pub(crate) must_sign: ReplicaSet,
-    next: RequestSeq,
+    pub(crate) next: RequestSeq,
     next_ticket: u64,
     pub(crate) pending: BTreeMap<RequestSeq, Pending>,
     pub(crate) pace: Pace,
@@ -165,6 +164,24 @@ impl ClientCore {
     /// When there are none, too many or too long ones, or too much is under way. Nothing was sent
     /// then.
     pub fn submit(&mut self, ops: Vec<Bytes>, now: Nanos) -> Result<Ticket, SubmitError> {
+        self.submit_as(OpKind::User, ops, now)
+    }
+
+    /// Takes questions as one package of ordered reads: each is answered at its place in the
+    /// order, with the height there.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub fn read(&mut self, questions: Vec<Bytes>, now: Nanos) -> Result<Ticket, SubmitError> {
+        self.submit_as(OpKind::Read, questions, now)
+    }
+
+    fn submit_as(
+        &mut self,
+        kind: OpKind,
+        ops: Vec<Bytes>,
+        now: Nanos,
+    ) -> Result<Ticket, SubmitError> {
         if ops.is_empty() {
             return Err(SubmitError::Empty);
         }
@@ -184,37 +201,19 @@ impl ClientCore {
             return Err(SubmitError::TooMany { outstanding });
         }
         let replier = self.peers.replier(self.next_ticket, now);
-        let (key, content) = self.package(first, OpKind::User, replier, &ops);
+        let (key, content) = self.package(first, kind, replier, &ops);
         self.check_size(content.len())?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.next = end;
-        let n = self.membership.n();
-        let mut pending = Pending {
-            ticket,
-            first,
-            ops: ops.len(),
-            replier,
-            key,
-            frame: seal(&self.keys, self.auth, key, content.clone()),
-            content,
-            tally: Tally::new(n),
-            rejects: vec![None; n],
-            everybody: false,
-            asked: ReplicaSet::EMPTY,
-            held: false,
-            turned_away: None,
-            resent: 0,
-            sent_at: now,
-            busy: BTreeMap::new(),
-            body_at: None,
-            retry_at: now + self.settings.timeout,
-            pause: self.settings.timeout,
-            deadline: Some(now + self.settings.deadline),
-            within: self.settings.deadline,
-            filler: false,
-            wake: Nanos(0),
-        };
+        let frame = seal(&self.keys, self.auth, key, content.clone());
+        let mut pending = Pending::new(self.membership.n(), ticket, ops.len(), replier, key);
+        (pending.content, pending.frame) = (content, frame);
+        pending.sent_at = now;
+        pending.pause = self.settings.timeout;
+        pending.retry_at = now + pending.pause;
+        pending.deadline = Some(now + self.settings.deadline);
+        pending.within = self.settings.deadline;
         if self.pace.is_open(now) {
             self.pace.send();
             ask_primary(&self.peers, &mut self.outgoing, &mut pending);

@@ -54,11 +54,13 @@
 //! - After the deadline the caller is told who did not answer. Whether the package will be executed
 //!   is unknown then; the core goes on asking, because the numbers must not stay open.
 //! - A query is asked of all replicas and needs f+1 equal answers. It is a read of some recent state,
-//!   not ordered with requests.
+//!   not ordered with requests; a read that must not be stale is ordered as an operation is.
+//! - A client that returns under an id used before asks where its numbers stand ([`Client::resume`]).
 
 pub mod background;
 mod blocking;
 mod core;
+mod numbers;
 mod outcome;
 mod pace;
 mod peers;
@@ -66,13 +68,15 @@ mod pending;
 mod query;
 mod replies;
 mod results;
+mod resume;
 mod settings;
 mod tally;
 mod time;
 
 pub use crate::core::{ClientCore, Ticket};
 pub use background::{AsyncClient, Call};
-pub use blocking::{CallError, Client, ConnectError, Settings};
+pub use blocking::{CallError, Client, ConnectError, Read, Settings};
+pub use numbers::{Numbers, NumbersError};
 pub use outcome::{Answer, Completion, Failure, SubmitError};
 pub use query::QueryTicket;
 pub use settings::{ClientAuth, CoreSettings};

@@ -4,7 +4,7 @@ use crate::{QueryTicket, Ticket};
 use bytes::Bytes;
 use std::time::Duration;
 use tercio_execution::OpResult;
-use tercio_types::{ReplicaId, RequestSeq, View};
+use tercio_types::{Height, ReplicaId, RequestSeq, View};
 use tercio_wire::{DecodeError, reject::Reason};
 use thiserror::Error;
 
@@ -128,4 +128,6 @@ pub struct Answer {
     pub ticket: QueryTicket,
     /// The bytes on which f+1 replicas agree.
     pub outcome: Result<Bytes, Failure>,
+    /// A height that the state had reached which was asked; zero without an answer.
+    pub height: Height,
 }

@@ -63,6 +63,35 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// A package of `ops` operations of a network of `n`, without its bytes and times yet.
+    pub(crate) fn new(n: usize, ticket: Ticket, ops: usize, replier: ReplicaId, key: Key) -> Self {
+        Self {
+            ticket,
+            first: RequestSeq(key.seq),
+            ops,
+            replier,
+            key,
+            content: Bytes::new(),
+            frame: Bytes::new(),
+            tally: Tally::new(n),
+            rejects: vec![None; n],
+            everybody: false,
+            asked: ReplicaSet::EMPTY,
+            held: false,
+            turned_away: None,
+            resent: 0,
+            sent_at: Nanos(0),
+            busy: BTreeMap::new(),
+            body_at: None,
+            retry_at: Nanos(0),
+            pause: Duration::ZERO,
+            deadline: None,
+            within: Duration::ZERO,
+            filler: false,
+            wake: Nanos(0),
+        }
+    }
+
     /// When something is to be done about it.
     pub(crate) fn due(&self) -> Nanos {
         let times = [self.body_at, self.deadline].into_iter().flatten();

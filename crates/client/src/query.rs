@@ -7,7 +7,7 @@ use crate::{Answer, ClientAuth, Failure, Nanos, SubmitError};
 use bytes::Bytes;
 use std::time::Duration;
 use tercio_crypto::hash;
-use tercio_types::{Principal, ReplicaId};
+use tercio_types::{Height, Principal, ReplicaId};
 use tercio_wire::{CLIENT_SENDER, Frame, Key, Kind};
 
 /// Names a query until its answer.
@@ -18,6 +18,10 @@ pub struct QueryTicket(pub u64);
 #[derive(Debug)]
 pub(crate) struct Asking {
     frame: Bytes,
+    /// How many equal answers end it.
+    threshold: usize,
+    /// The height that each replica last answered at.
+    heights: Vec<u64>,
     tally: Tally,
     retry_at: Nanos,
     pause: Duration,
@@ -43,12 +47,23 @@ impl ClientCore {
     /// # Errors
     /// When too many queries are under way, or the question is too long.
     pub fn query(&mut self, question: Bytes, now: Nanos) -> Result<QueryTicket, SubmitError> {
+        self.ask(Kind::QUERY, question, self.membership.reply_threshold(), now)
+    }
+
+    /// Asks all replicas; `threshold` equal answers end it.
+    pub(crate) fn ask(
+        &mut self,
+        kind: Kind,
+        question: Bytes,
+        threshold: usize,
+        now: Nanos,
+    ) -> Result<QueryTicket, SubmitError> {
         if self.queries.len() >= self.settings.max_outstanding {
             return Err(SubmitError::TooMany { outstanding: self.queries.len() });
         }
         let Principal::Client(me) = self.keys.me() else { unreachable!("made for a client") };
         let key = Key {
-            kind: Kind::QUERY,
+            kind,
             flags: 0,
             sender: CLIENT_SENDER,
             view: me.0,
@@ -63,6 +78,8 @@ impl ClientCore {
         }
         let asking = Asking {
             frame,
+            threshold,
+            heights: vec![0; self.membership.n()],
             tally: Tally::new(self.membership.n()),
             retry_at: now + self.settings.timeout,
             pause: self.settings.timeout,
@@ -80,19 +97,22 @@ impl ClientCore {
 
     /// A verified ANSWER.
     pub(crate) fn on_answer(&mut self, from: ReplicaId, frame: Frame) {
-        let number = frame.key.seq;
+        let (number, height) = (frame.key.seq, frame.key.view);
         // A frame's body is held against its digest when there is one; here there always is.
         if frame.body.is_empty() && frame.key.digest != hash(self.membership.suite(), &[]) {
             return self.count("wrong_digest");
         }
         let Some(asking) = self.queries.get_mut(&number) else { return };
         asking.tally.say(from, frame.key.digest, Some(frame.body));
-        let threshold = self.membership.reply_threshold();
-        let Some(digest) = asking.tally.agreed(threshold) else { return };
+        asking.heights[from.index()] = height;
+        let Some(digest) = asking.tally.agreed(asking.threshold) else { return };
         let (_, answer) = asking.tally.body(digest).expect("every answer has its bytes");
-        let outcome = Ok(answer.clone());
+        // One of them at least is correct, and is no lower than the lowest.
+        let agree = asking.tally.who(digest);
+        let height = agree.iter().map(|replica| asking.heights[replica.index()]).min();
+        let (outcome, height) = (Ok(answer.clone()), Height(height.unwrap_or(0)));
         self.queries.remove(&number);
-        self.answers.push_back(Answer { ticket: QueryTicket(number), outcome });
+        self.answers.push_back(Answer { ticket: QueryTicket(number), outcome, height });
     }
 
     /// Asks again, or gives up, where it is time.
@@ -115,7 +135,8 @@ impl ClientCore {
             let silent = self.membership.replicas().filter(|r| !spoke.contains(*r)).collect();
             let (within, split) = (asking.within, spoke.iter().collect());
             let failure = Failure::TimedOut { within, silent, refused: vec![], split };
-            self.answers.push_back(Answer { ticket: QueryTicket(number), outcome: Err(failure) });
+            let (ticket, outcome, height) = (QueryTicket(number), Err(failure), Height(0));
+            self.answers.push_back(Answer { ticket, outcome, height });
         }
     }
 }

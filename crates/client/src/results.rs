@@ -27,5 +27,8 @@ fn bytes(result: OpResult) -> Result<Bytes, CallError> {
         OpResult::Unsupported => {
             Err(CallError::NoResult("the replicas do not know this kind of request"))
         }
+        OpResult::Declined(why) => {
+            Err(CallError::Declined(String::from_utf8_lossy(&why).into_owned()))
+        }
     }
 }

@@ -9,9 +9,12 @@ use tercio_client::{
     Answer, ClientAuth, ClientCore, Completion, CoreSettings, Failure, Nanos, OpResult,
     SubmitError, Ticket,
 };
-use tercio_types::{Authenticator, OpKind, Principal, ReplicaId, RequestSeq, Suite, Tag, View};
+use tercio_types::{
+    Authenticator, Height, OpKind, Principal, ReplicaId, RequestSeq, RequestWindow, Suite, Tag,
+    View,
+};
 use tercio_wire::reject::Reason;
-use tercio_wire::{Frame, Kind};
+use tercio_wire::{Decode, Encode, Frame, Kind};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -745,8 +748,22 @@ fn queries_need_f_plus_1_equal_answers() {
     w.pass(200 * MS);
     assert_eq!(w.receivers(), [0, 1, 2, 3], "asked again");
     answer(&mut w, 0, "new");
-    let outcome = Ok(Bytes::from("new"));
-    assert_eq!(w.core.poll_answer(), Some(Answer { ticket, outcome }), "latest words count");
+    let (outcome, height) = (Ok(Bytes::from("new")), Height(0));
+    assert_eq!(
+        w.core.poll_answer(),
+        Some(Answer { ticket, outcome, height }),
+        "latest words count"
+    );
+
+    // The height is one that a correct replica among those that agree had reached.
+    let ticket = w.core.query("how high?".into(), w.now).unwrap();
+    (w.replicas[0].view, w.replicas[1].view) = (1_000_000, 7);
+    for r in 0..2 {
+        let bytes = w.replicas[r].say(Kind::ANSWER, ticket.0, digest(b"x"), b"x"[..].into());
+        w.hear(r as u16, &bytes);
+    }
+    assert_eq!(w.core.poll_answer().unwrap().height, Height(7));
+    w.sent();
 
     // An empty answer must have the digest of nothing.
     let ticket = w.core.query("nothing?".into(), w.now).unwrap();
@@ -759,6 +776,58 @@ fn queries_need_f_plus_1_equal_answers() {
     let failure = w.core.poll_answer().unwrap().outcome.unwrap_err();
     assert_eq!(failure.to_string(), "none of 4 replicas answered for 10s; are they running?");
     assert_eq!(w.core.poll_timeout(), None);
+}
+
+/// A returning client goes on above what a quorum says was executed and above what it kept, and
+/// uses up what is open between.
+#[test]
+fn numbers_go_on_where_an_earlier_life_ended() {
+    let mut w = World::new(4);
+    let ticket = w.core.ask_numbers(w.now).unwrap();
+    let sent = w.sent();
+    let frame = Frame::decode(&sent[0].1, Suite::default()).unwrap();
+    assert_eq!((frame.key.kind, sent.len()), (Kind::NUMBERS, 4));
+    let window = |done: &[u64]| {
+        let mut window = RequestWindow::default();
+        assert!(done.iter().all(|n| window.insert(RequestSeq(*n))));
+        window
+    };
+    let say = |w: &mut World, r: u16, window: &RequestWindow| {
+        let body: Bytes = window.to_bytes();
+        let bytes = w.replicas[usize::from(r)].say(Kind::ANSWER, ticket.0, digest(&body), body);
+        w.hear(r, &bytes);
+    };
+    let (old, new) = (window(&[1, 2]), window(&[1, 2, 3, 5, 6]));
+    say(&mut w, 0, &new);
+    say(&mut w, 1, &new);
+    say(&mut w, 2, &old);
+    assert_eq!(w.core.poll_answer(), None, "f+1 may be a liar and a laggard");
+    say(&mut w, 2, &new);
+    let answer = w.core.poll_answer().unwrap().outcome.unwrap();
+    let done = RequestWindow::from_bytes(&answer, Suite::default()).unwrap();
+    assert_eq!(done, new);
+
+    assert_eq!(w.core.resume_at(&done, RequestSeq(9), w.now), 3, "4, 7 and 8 are open");
+    assert_eq!(w.core.next_number(), RequestSeq(9));
+    let sent = w.sent();
+    let fillers: Vec<_> = sent
+        .iter()
+        .map(|(r, bytes)| {
+            let package = w.replicas[usize::from(*r)].read(bytes);
+            assert_eq!(package.kind, OpKind::System);
+            (*r, package.first.0, package.ops.len())
+        })
+        .filter(|(r, ..)| *r == 3)
+        .collect();
+    assert_eq!(fillers, [(3, 4, 1), (3, 7, 2)], "all replicas are sent both");
+    for (first, ops) in [(4, 1), (7, 2)] {
+        let results = vec![OpResult::Unsupported; ops];
+        (0..2).for_each(|r| w.full(r, first, &results));
+    }
+    assert_eq!((w.core.outstanding(), w.core.poll_completion()), (0, None));
+    assert_eq!(w.core.resume_at(&window(&[1, 2, 3, 4, 5, 6, 7, 8]), RequestSeq(9), w.now), 0);
+    w.submit("ten");
+    assert_eq!(w.core.next_number(), RequestSeq(10));
 }
 
 /// A small generator of numbers (Lehmer), so that a run can be repeated.

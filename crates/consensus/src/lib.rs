@@ -22,7 +22,7 @@ mod votes;
 
 pub use pool::{PoolLimits, RequestPool};
 pub use protocol::{
-    Delivery, Effect, Event, Evidence, Floor, Instant, Learning, PersistId, Protocol, Settings,
-    SettingsError, Status,
+    Awaited, Delivery, Effect, Event, Evidence, Floor, Instant, Learning, PersistId, Protocol,
+    Settings, SettingsError, Status,
 };
 pub use votes::{HostVotes, Phase, Recorded, Vote, VoteTable};

@@ -245,6 +245,31 @@ impl Evidence {
     }
 }
 
+/// A message that a protocol waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The primary's proposal.
+    PrePrepare,
+    /// A vote for it.
+    Vote(Phase),
+    /// A replica's word that it leaves the view.
+    ViewChange,
+    /// The next primary's word that the new one begins.
+    NewView,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PrePrepare => "PRE-PREPARE",
+            Self::Vote(Phase::Prepare) => "PREPARE",
+            Self::Vote(Phase::Commit) => "COMMIT",
+            Self::ViewChange => "VIEW-CHANGE",
+            Self::NewView => "NEW-VIEW",
+        })
+    }
+}
+
 /// Where a protocol stands, for people and dashboards.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Status {
@@ -266,8 +291,10 @@ pub struct Status {
     pub votes: usize,
     /// How many views were entered after the first.
     pub view_changes: u64,
+    /// How long ago the last number was delivered.
+    pub since_progress: Duration,
     /// When the next number cannot move: what it waits for, and who has not sent it.
-    pub waiting: Option<(Phase, ReplicaSet)>,
+    pub waiting: Option<(Awaited, ReplicaSet)>,
     /// When its log was lost: what keeps it from voting.
     pub learning: Option<Learning>,
     /// Messages dropped, by reason.

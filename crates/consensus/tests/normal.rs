@@ -89,7 +89,7 @@ fn n3_n4_nothing_happens_below_a_quorum() {
     assert!(net.log(0).is_empty() && net.log(1).is_empty());
     assert!(!net.peer(1).sent.iter().any(|m| matches!(m, PbftMessage::Commit { .. })));
     let (phase, missing) = net.status(0).waiting.unwrap();
-    assert_eq!(phase, Phase::Prepare);
+    assert_eq!(phase, Awaited::Vote(Phase::Prepare));
     assert_eq!(missing.iter().collect::<Vec<_>>(), [ReplicaId(2), ReplicaId(3)]);
     net.start(2, Disk::default());
     net.pass(LONG);

@@ -102,7 +102,8 @@ pub trait Application: Send {
     /// no sense gets a result that says so; it never panics.
     fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies);
 
-    /// Answers a question about the current state without changing it.
+    /// Answers a question about the current state without changing it. As deterministic as
+    /// [`Self::execute`]: the answer to an ordered read is agreed.
     ///
     /// # Errors
     /// When the question makes no sense.

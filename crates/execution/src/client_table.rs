@@ -28,7 +28,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tercio_crypto::hash;
 use tercio_types::{ClientId, Digest, Package, RequestSeq, RequestWindow, Suite, WINDOW};
-use tercio_wire::{DecodeError, Reader, list};
+use tercio_wire::{Decode, DecodeError, Encode, Reader, list};
 
 /// Of how many of a client's highest numbers the results are kept.
 pub const KEPT_REPLIES: u64 = WINDOW;
@@ -120,8 +120,7 @@ impl Entry {
 
     fn encode_window(&self) -> Bytes {
         let mut out = Vec::with_capacity(144);
-        out.extend_from_slice(&self.executed.low().0.to_le_bytes());
-        self.executed.marks().iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        self.executed.encode(&mut out);
         out.extend_from_slice(&self.floor.to_le_bytes());
         out.into()
     }
@@ -161,13 +160,7 @@ impl Entry {
 
     fn decode_window(bytes: &Bytes, suite: Suite) -> Result<Self, DecodeError> {
         let mut input = Reader::new(bytes.clone(), suite);
-        let low = RequestSeq(input.u64(WHAT)?);
-        let mut marks = *RequestWindow::default().marks();
-        for word in &mut marks {
-            *word = input.u64(WHAT)?;
-        }
-        let executed =
-            RequestWindow::from_parts(low, marks).ok_or(DecodeError::NotCanonical(WHAT))?;
+        let executed = RequestWindow::decode(&mut input)?;
         let floor = input.u64(WHAT)?;
         input.finish()?;
         let out_of_reach = floor.checked_add(2 * KEPT_REPLIES).is_none();
@@ -277,6 +270,11 @@ impl ClientTable {
     /// Which of each client's numbers are executed.
     pub(crate) fn windows(&self) -> BTreeMap<ClientId, RequestWindow> {
         self.entries.iter().map(|(client, entry)| (*client, entry.executed.clone())).collect()
+    }
+
+    /// Which of a client's numbers are executed.
+    pub(crate) fn window(&self, client: ClientId) -> RequestWindow {
+        self.entries.get(&client).map_or_else(RequestWindow::default, |e| e.executed.clone())
     }
 
     pub(crate) fn digest(&mut self) -> Digest {

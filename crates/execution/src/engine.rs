@@ -191,6 +191,12 @@ impl Engine {
         self.clients.windows()
     }
 
+    /// Which of one client's requests were executed.
+    #[must_use]
+    pub fn window(&self, client: ClientId) -> RequestWindow {
+        self.clients.window(client)
+    }
+
     /// Executes the batch that was ordered under `seq`. `batch_digest` is the batch's own.
     ///
     /// # Panics
@@ -274,19 +280,29 @@ impl Engine {
         for package in &batch.packages {
             let from = admissions.len();
             self.clients.admit(package, admissions);
-            if package.kind == OpKind::User {
-                let fresh = package.numbered().zip(&admissions[from..]);
-                operations.extend(
-                    fresh
-                        .filter(|(_, a)| **a == Admission::Fresh)
-                        .map(|((seq, op), _)| Operation { client: package.client, seq, op }),
-                );
+            let fresh = package.numbered().zip(&admissions[from..]);
+            let fresh = fresh.filter(|(_, a)| **a == Admission::Fresh).map(|(op, _)| op);
+            match package.kind {
+                OpKind::User => operations.extend(fresh.map(|(seq, op)| Operation {
+                    client: package.client,
+                    seq,
+                    op,
+                })),
+                OpKind::Read => {
+                    // It reads what the operations before it left.
+                    if !operations.is_empty() {
+                        run(&mut *self.app, &context, operations, results);
+                    }
+                    for (_, question) in fresh {
+                        results.push_with(|out| {
+                            read(&*self.app, header.height, &question, out);
+                        });
+                    }
+                }
+                OpKind::System => {}
             }
         }
-        self.app.execute(&context, operations, results);
-        assert_eq!(results.len(), operations.len(), "the application owes one result an operation");
-        // Operations are slices of received frames, which must not live until the next batch.
-        operations.clear();
+        run(&mut *self.app, &context, operations, results);
 
         let mut answers = Answers {
             suite: self.suite,
@@ -479,6 +495,37 @@ impl Engine {
     }
 }
 
+/// Has the application execute `operations`, and forgets them: they are slices of received frames,
+/// which must not live until the next batch.
+fn run(
+    app: &mut dyn Application,
+    context: &Context,
+    operations: &mut Vec<Operation>,
+    results: &mut Replies,
+) {
+    let before = results.len();
+    app.execute(context, operations, results);
+    let given = results.len() - before;
+    assert_eq!(given, operations.len(), "the application owes one result an operation");
+    operations.clear();
+}
+
+/// Writes the result of an ordered read: its status, the height at which it was answered, and the
+/// answer; or why there is none.
+fn read(app: &dyn Application, height: Height, question: &[u8], out: &mut Vec<u8>) {
+    match app.query(question) {
+        Ok(answer) => {
+            out.push(Status::Executed as u8);
+            out.extend_from_slice(&height.0.to_le_bytes());
+            out.extend_from_slice(&answer);
+        }
+        Err(AppError(why)) => {
+            out.push(Status::Declined as u8);
+            out.extend_from_slice(why.as_bytes());
+        }
+    }
+}
+
 /// Writes the replies of a block, package by package.
 struct Answers<'a> {
     suite: Suite,
@@ -502,7 +549,10 @@ impl Answers<'_> {
                     out.push(Status::Unsupported as u8);
                 }
                 Admission::Fresh => {
-                    out.push(Status::Executed as u8);
+                    // The result of a read brings its own status.
+                    if package.kind == OpKind::User {
+                        out.push(Status::Executed as u8);
+                    }
                     out.extend_from_slice(self.results.get(self.next));
                     self.next += 1;
                 }

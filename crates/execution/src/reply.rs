@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! list (tercio_wire::list) of one item an operation: status: u8 | result
-//! status  0 executed  1 beyond window  2 no longer kept  3 unsupported
+//! status  0 executed  1 beyond window  2 no longer kept  3 unsupported  4 declined
 //! ```
-//! Only an executed operation's result has bytes. There is no view and no block in it, so that
+//! Only an executed operation's result has bytes, and a declined read's, which say why. The bytes
+//! of an ordered read's are the height (u64) at which it was answered, and the answer. There is no view and no block in it, so that
 //! correct replicas give equal bytes whenever they answer.
 
 use bytes::Bytes;
@@ -26,6 +27,9 @@ pub enum OpResult {
     NoLongerKept,
     /// It was a system request that this version does not know. Its number is used up.
     Unsupported,
+    /// It was a read, and the application finds no sense in the question: why, as text. Its number
+    /// is used up.
+    Declined(Bytes),
 }
 
 /// The status byte before a result.
@@ -36,6 +40,7 @@ pub(crate) enum Status {
     BeyondWindow = 1,
     NoLongerKept = 2,
     Unsupported = 3,
+    Declined = 4,
 }
 
 /// The answer to a package.
@@ -66,6 +71,10 @@ pub fn encode_results(results: &[OpResult]) -> Bytes {
         OpResult::BeyondWindow => out.push(Status::BeyondWindow as u8),
         OpResult::NoLongerKept => out.push(Status::NoLongerKept as u8),
         OpResult::Unsupported => out.push(Status::Unsupported as u8),
+        OpResult::Declined(why) => {
+            out.push(Status::Declined as u8);
+            out.extend_from_slice(why);
+        }
     });
     out.into()
 }
@@ -89,6 +98,7 @@ pub(crate) fn decode_result(item: Bytes) -> Result<OpResult, DecodeError> {
         1 => Ok(OpResult::BeyondWindow),
         2 => Ok(OpResult::NoLongerKept),
         3 => Ok(OpResult::Unsupported),
+        4 => Ok(OpResult::Declined(item.slice(1..))),
         other => Err(DecodeError::Unknown { what: "result status", found: other.into() }),
     }
 }
@@ -105,6 +115,7 @@ mod tests {
             OpResult::BeyondWindow,
             OpResult::NoLongerKept,
             OpResult::Unsupported,
+            OpResult::Declined(Bytes::from_static(b"no such thing")),
         ];
         assert_eq!(decode_results(&encode_results(&all), Suite::default()).unwrap(), all);
     }
@@ -118,7 +129,7 @@ mod tests {
         };
         assert_eq!(one(b""), Err(DecodeError::Truncated("result")));
         assert_eq!(one(b"\x01x"), Err(DecodeError::NotCanonical("result")));
-        assert_eq!(one(b"\x04"), Err(DecodeError::Unknown { what: "result status", found: 4 }));
+        assert_eq!(one(b"\x05"), Err(DecodeError::Unknown { what: "result status", found: 5 }));
         let mut trailing = encode_results(&[OpResult::Unsupported]).to_vec();
         trailing.push(0);
         assert_eq!(

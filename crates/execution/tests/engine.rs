@@ -42,7 +42,10 @@ impl Application for Journal {
     }
 
     /// The whole history.
-    fn query(&self, _question: &[u8]) -> Result<Bytes, AppError> {
+    fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
+        if question == b"why?" {
+            return Err(AppError("no reason".into()));
+        }
         Ok(Bytes::copy_from_slice(&self.state))
     }
 
@@ -537,4 +540,29 @@ fn a_duplicate_changes_the_chain_and_nothing_else() {
     assert_ne!((first.block, first.results), (again.block, again.results));
     run(&mut engine, &[batch(3, vec![package(2, 1, 1)])]);
     assert_ne!(engine.checkpoint(SeqNum(3)).clients, again.clients);
+}
+
+/// A read is answered at its place in the order: after the operations before it in the batch, and
+/// before those behind it. It is executed once and kept like any result, and changes nothing.
+#[test]
+fn reads_are_answered_at_their_place() {
+    let mut engine = engine(0);
+    let read = |first, questions: &[&'static str]| {
+        package_of(9, first, OpKind::Read, questions.iter().map(|q| Bytes::from(*q)).collect())
+    };
+    let packages = vec![package(1, 1, 1), read(1, &["all", "why?"]), package(2, 1, 1)];
+    let batch = batch(5, packages);
+    let replies = engine.execute(SeqNum(1), &batch, digest_of(&batch)).replies;
+    let results = |i: usize| decode_results(&replies[i].body, SUITE).unwrap();
+    let OpResult::Executed(answer) = &results(1)[0] else { panic!("{:?}", results(1)) };
+    assert_eq!(answer[..8], 1u64.to_le_bytes(), "the height");
+    assert_eq!(answer.len(), 8 + 16, "one operation came before");
+    assert_eq!(results(1)[1], OpResult::Declined(Bytes::from_static(b"no reason")));
+    assert!(
+        matches!(&results(2)[0], OpResult::Executed(place) if place[..8] == 2u64.to_le_bytes())
+    );
+    assert_eq!(engine.query(b"").unwrap().len(), 2 * 16, "two operations, no trace of the read");
+    // Asked for again it is what it was.
+    let again = engine.reply(ClientId(9), RequestSeq(1), 2).unwrap();
+    assert_eq!(again.body, replies[1].body);
 }

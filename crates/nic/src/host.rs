@@ -53,7 +53,7 @@ pub enum Inbound<M> {
     Request(Verified<Received<Request>>),
     /// A client's package, from another replica.
     Forward(Verified<Received<Forward>>),
-    /// A client's question, answered without ordering.
+    /// A client's question, to the application or after its own numbers, answered without ordering.
     Query(Verified<Received<Plain>>),
     /// A replica asks for blocks.
     FetchBlocks(Verified<Received<Plain>>),
@@ -148,7 +148,9 @@ impl HostNic {
         }
         match (kind, from) {
             (Kind::REQUEST, Principal::Client(_)) => self.verify(frame).map(Inbound::Request),
-            (Kind::QUERY, Principal::Client(_)) => self.verify(frame).map(Inbound::Query),
+            (Kind::QUERY | Kind::NUMBERS, Principal::Client(_)) => {
+                self.verify(frame).map(Inbound::Query)
+            }
             (Kind::FORWARD, Principal::Replica(_)) => self.verify(frame).map(Inbound::Forward),
             (Kind::FETCH_BLOCKS, Principal::Replica(_)) => {
                 self.verify(frame).map(Inbound::FetchBlocks)

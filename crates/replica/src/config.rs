@@ -88,7 +88,7 @@ const MAX_CLIENT_FRAME: usize = 8 << 20;
 #[non_exhaustive]
 pub enum ConfigError {
     /// A file is missing.
-    #[error("{} does not exist; name a replica's directory, such as one that `tercio demo --keep DIR` made", .0.display())]
+    #[error("{} does not exist; `tercio testnet -o DIR` makes a network with all its files, `tercio init DIR` the home of one of its members", .0.display())]
     Missing(PathBuf),
     /// A file exists already and is not written over.
     #[error("{} exists already and is not written over; name a new directory", .0.display())]
@@ -139,7 +139,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| match source.kind() {
             io::ErrorKind::NotFound => Self::Missing(path),
@@ -312,7 +312,7 @@ fn resolve(address: &str) -> Result<SocketAddr, String> {
 }
 
 /// Reads a file that is text and not absurdly long.
-fn read(path: &Path) -> Result<String, ConfigError> {
+pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
     let meta = fs::metadata(path).map_err(ConfigError::io("read", path))?;
     if meta.len() > MAX_FILE {
         let source = io::Error::new(io::ErrorKind::InvalidData, "the file is too long");
@@ -343,7 +343,7 @@ pub fn write_secret(path: &Path, secret: &SecretKey) -> Result<(), ConfigError> 
     write_new(path, secret.to_file_text().as_bytes(), 0o600)
 }
 
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ConfigError> {
+pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ConfigError> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(mode).open(path);
     let written = file.and_then(|mut file| {
@@ -360,6 +360,14 @@ fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ConfigError> {
 pub fn read_genesis(path: &Path) -> Result<Genesis, ConfigError> {
     Genesis::from_toml(&read(path)?, path)
         .map_err(|why| ConfigError::Genesis { path: path.to_owned(), why })
+}
+
+/// Writes a genesis to a new file.
+///
+/// # Errors
+/// When the file exists or cannot be written.
+pub fn write_genesis(path: &Path, genesis: &Genesis) -> Result<(), ConfigError> {
+    write_new(path, genesis.to_toml().as_bytes(), 0o644)
 }
 
 /// Makes a replica's home: the three files and the data directory, in a directory that does not have
@@ -379,7 +387,20 @@ pub fn create_home(
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(home);
     made.map_err(ConfigError::io("create", home))?;
     write_secret(&home.join(KEY_FILE), secret)?;
-    write_new(&home.join(GENESIS_FILE), genesis.to_toml().as_bytes(), 0o644)?;
+    join_as_replica(home, replica, genesis, settings)
+}
+
+/// Writes genesis and settings into a home that has its key.
+///
+/// # Errors
+/// When a file exists or cannot be written.
+pub fn join_as_replica(
+    home: &Path,
+    replica: ReplicaId,
+    genesis: &Genesis,
+    settings: &str,
+) -> Result<(), ConfigError> {
+    write_genesis(&home.join(GENESIS_FILE), genesis)?;
     let text = format!("replica = {replica}\n{settings}");
     write_new(&home.join(CONFIG_FILE), text.as_bytes(), 0o644)?;
     let (chain, suite) = (genesis.chain(), genesis.suite);

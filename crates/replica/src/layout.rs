@@ -109,7 +109,10 @@ impl FromStr for Durability {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let group = || text.strip_prefix("group(")?.strip_suffix(')')?.parse().ok();
+        // The second spelling needs no quotes in a shell.
+        let ms = text.strip_prefix("group(").and_then(|rest| rest.strip_suffix(')'));
+        let ms = ms.or_else(|| text.strip_prefix("group:"));
+        let group = || ms?.parse().ok();
         match text {
             "memory" => Ok(Self::Memory),
             "sync" => Ok(Self::Sync),

@@ -14,6 +14,8 @@
 //! What goes between stages is plain data ([`stages`]). A stage never calls another and owns no
 //! thread; whoever drives them moves what they put into their [`stages::Outbox`].
 
+mod app_text;
+pub mod client_home;
 pub mod config;
 mod error;
 pub mod genesis;
@@ -21,16 +23,18 @@ mod home;
 mod layout;
 mod node;
 mod recover;
+pub mod report;
 pub mod stages;
 pub mod sync;
 mod threads;
 mod toml_error;
 
+pub use client_home::ClientHome;
 pub use config::{ConfigError, Data, ReplicaConfig};
 pub use error::{NodeError, StartError};
 pub use genesis::{App, Genesis};
 pub use home::{Home, Part};
 pub use layout::{Durability, Layout};
-pub use node::{LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output};
+pub use node::{LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output, PeerStatus};
 pub use recover::{Stages, membership_digest};
 pub use threads::{ReplicaHandle, start};

@@ -7,6 +7,7 @@ use crate::{Durability, NodeError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Instant, Protocol, Settings, Status};
 use tercio_crypto::{SecretKey, Signer};
@@ -81,6 +82,19 @@ impl NodeSettings {
     }
 }
 
+/// Another replica, as one sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Which.
+    pub id: ReplicaId,
+    /// Whether there is a link to it.
+    pub linked: bool,
+    /// For how long it has been so.
+    pub since: Duration,
+    /// Why there is no link, as far as that is known.
+    pub problem: Option<String>,
+}
+
 /// Where a replica stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
@@ -104,6 +118,8 @@ pub struct NodeStatus {
     pub evidence: BTreeMap<&'static str, u64>,
     /// What the links dropped or lost, by reason. Empty without sockets.
     pub links: BTreeMap<&'static str, u64>,
+    /// The other replicas. Empty without sockets.
+    pub peers: Vec<PeerStatus>,
 }
 
 /// What a node wants done.

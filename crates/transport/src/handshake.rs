@@ -202,6 +202,14 @@ impl Identity {
     }
 }
 
+/// Who an opening says it is from: nothing of it is proven. `None` when too little is there, or it
+/// names nobody.
+pub(crate) fn claimed(bytes: &[u8]) -> Option<Principal> {
+    check_head(bytes).ok()?;
+    let role = *bytes.get(6)?;
+    principal(role, u64::from_le_bytes(*bytes.get(16..)?.first_chunk()?))
+}
+
 /// The dialler's half, waiting for the answer.
 #[derive(Debug)]
 pub(crate) struct Dialling {

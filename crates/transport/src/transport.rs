@@ -46,6 +46,8 @@ pub enum TransportEvent {
         peer_addr: SocketAddr,
         /// Whom we dialled; `None` when the other side dialled.
         dialled: Option<ReplicaId>,
+        /// Who the other side says it is, unproven, when it dialled and said so.
+        claimed: Option<Principal>,
         /// Why.
         reason: Refusal,
     },

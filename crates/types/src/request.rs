@@ -14,6 +14,9 @@ pub enum OpKind {
     User,
     /// The engine itself: membership, keys, parameters.
     System,
+    /// The application, which answers it as a question at its place in the order and changes
+    /// nothing: an ordered read.
+    Read,
 }
 
 /// The operations of a package in one buffer, so that a package of one costs no more than its

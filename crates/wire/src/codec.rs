@@ -4,8 +4,8 @@ use crate::{Decode, DecodeError, Encode, Reader, list};
 use bytes::Bytes;
 use tercio_types::{
     Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Epoch,
-    Height, MAX_REPLICAS, OpKind, Ops, Package, ReplicaId, RequestSeq, SeqNum, SignatureBytes,
-    Suite, Tag, Tags, Timestamp,
+    Height, MAX_REPLICAS, OpKind, Ops, Package, ReplicaId, RequestSeq, RequestWindow, SeqNum,
+    SignatureBytes, Suite, Tag, Tags, Timestamp,
 };
 
 /// The most operations in a package.
@@ -116,6 +116,7 @@ fn put_package_head(
     out.push(match kind {
         OpKind::User => 0,
         OpKind::System => 1,
+        OpKind::Read => 2,
     });
     out.extend_from_slice(&replier.0.to_le_bytes());
 }
@@ -163,6 +164,7 @@ pub(crate) fn named_package(
     let kind = match input.u8("package")? {
         0 => OpKind::User,
         1 => OpKind::System,
+        2 => OpKind::Read,
         other => return Err(DecodeError::Unknown { what: "op kind", found: other.into() }),
     };
     let replier = ReplicaId(input.u16("package")?);
@@ -304,6 +306,25 @@ impl Decode for SignatureBytes {
     fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
         let len = usize::from(input.u16("signature")?);
         signature(&input.take(len, "signature")?)
+    }
+}
+
+/// `low: u64 | marks: 16 u64`.
+impl Encode for RequestWindow {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.low().0.to_le_bytes());
+        self.marks().iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    }
+}
+
+impl Decode for RequestWindow {
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        let low = RequestSeq(input.u64("request window")?);
+        let mut marks = *Self::default().marks();
+        for word in &mut marks {
+            *word = input.u64("request window")?;
+        }
+        Self::from_parts(low, marks).ok_or(DecodeError::NotCanonical("request window"))
     }
 }
 

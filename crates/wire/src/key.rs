@@ -29,6 +29,8 @@ impl Kind {
     pub const QUERY: Self = Self(4);
     /// Answers a query.
     pub const ANSWER: Self = Self(5);
+    /// A client asks which of its own numbers are executed; answered as a query is.
+    pub const NUMBERS: Self = Self(6);
     /// A replica's signed word on its state; the same for every protocol, so that a certificate
     /// outlives a change of protocol. The digest is that of the checkpoint's encoding.
     pub const CHECKPOINT: Self = Self(8);

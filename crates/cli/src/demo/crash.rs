@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
 use tercio_bench::network;
 use tercio_bench::process::ReplicaProcess;
-use tercio_bench::status::ReplicaReport;
 use tercio_bench::{now, pause, poll_until};
+use tercio_replica::report::ReplicaReport;
 
 /// How long each step may take before the demonstration is given up.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! The files of the demonstration.
 
 use crate::failure::Failure;
-use crate::stop;
+use crate::{folder, stop};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -22,15 +22,8 @@ impl Folder {
         let Some(dir) = keep else {
             return Ok(Self::Temporary(stop::temporary_dir("tercio-demo-")?));
         };
-        match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
-            Ok(true) => Err(Failure::at(dir, "is not empty; name a new directory")),
-            Ok(false) => Ok(Self::Kept(dir.to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(dir).map_err(|error| Failure::at(dir, error))?;
-                Ok(Self::Kept(dir.to_owned()))
-            }
-            Err(error) => Err(Failure::at(dir, format!("{error}; name a new directory"))),
-        }
+        folder::make(dir)?;
+        Ok(Self::Kept(dir.to_owned()))
     }
 
     pub(crate) fn path(&self) -> &Path {

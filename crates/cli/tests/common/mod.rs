@@ -63,3 +63,87 @@ pub(crate) fn finish(output: Output) -> Run {
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("test paths are text")
 }
+
+/// Sends a signal to a process of ours.
+pub(crate) fn kill(signal: &str, pid: u32) -> bool {
+    Command::new("kill").args([signal, &pid.to_string()]).status().is_ok_and(|s| s.success())
+}
+
+/// `tercio up` while it runs.
+pub(crate) struct Up {
+    dir: std::path::PathBuf,
+    child: std::process::Child,
+    lines: std::sync::mpsc::Receiver<String>,
+    said: Vec<String>,
+    /// From its start until all replicas ran.
+    pub(crate) ready_after: std::time::Duration,
+}
+
+impl Up {
+    /// Starts it and waits until all replicas run.
+    pub(crate) fn start(dir: &Path) -> Self {
+        let start = tercio_bench::now();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tercio"))
+            .args(["up", "--stop-with-stdin", text(dir)])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let out = std::io::BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in std::io::BufRead::lines(out) {
+                let Ok(line) = line else { break };
+                let _ = sender.send(line);
+            }
+        });
+        let ready_after = std::time::Duration::ZERO;
+        let mut up = Self { dir: dir.to_owned(), child, lines, said: vec![], ready_after };
+        up.wait_line("run; stop with Ctrl-C");
+        up.ready_after = start.elapsed();
+        up
+    }
+
+    /// Waits until it prints a line with these words, or has printed one since the last wait.
+    #[track_caller]
+    pub(crate) fn wait_line(&mut self, words: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(std::time::Duration::from_secs(60));
+            let line = line.unwrap_or_else(|_| panic!("no line has '{words}': {:#?}", self.said));
+            self.said.push(line.clone());
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    /// What each of `n` replicas says of itself.
+    pub(crate) fn reports(&self, n: u16) -> Vec<tercio_replica::report::ReplicaReport> {
+        let home = |i| tercio_bench::network::home(&self.dir, i);
+        (0..n).map(|i| tercio_replica::report::ReplicaReport::read(&home(i)).unwrap()).collect()
+    }
+
+    /// Stops it in an orderly way.
+    #[track_caller]
+    pub(crate) fn stop(mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().unwrap();
+        self.said.extend(self.lines.iter());
+        assert!(status.success(), "{status}: {:#?}", self.said);
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // Harmless when it has ended. Replicas end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

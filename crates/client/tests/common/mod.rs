@@ -112,6 +112,7 @@ impl Replica {
         let results = match package.kind {
             OpKind::User => results(&package.numbered().map(|(_, op)| op).collect::<Vec<_>>()),
             OpKind::System => vec![OpResult::Unsupported; package.ops.len()],
+            OpKind::Read => vec![OpResult::Declined(Bytes::from_static(b"no such thing"))],
         };
         let again = !self.answered.insert(package.first);
         if again || package.replier == self.id {

@@ -529,6 +529,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             slots: self.slots.len() + self.parked.len(),
             votes: self.votes.len(),
             view_changes: self.entered_views,
+            since_progress: self.now.since(self.idle_since),
             waiting: self.waiting_for(),
             learning: self.learner.as_ref().map(Learner::status),
             dropped: self.dropped.clone(),

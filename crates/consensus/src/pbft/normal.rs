@@ -5,7 +5,7 @@ use super::{
     Arc, ClientId, Delivery, Digest, Effect, EncodedBatch, Evidence, Package, Pbft, PbftMessage,
     Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, View, Vote, VoteTable,
 };
-use crate::Recorded;
+use crate::{Awaited, Recorded};
 use tercio_types::Batch;
 use tercio_types::zoo::{Defence, stands};
 
@@ -350,13 +350,33 @@ impl<T: VoteTable> Pbft<T> {
     }
 
     /// What the next number waits for, and who has not sent it.
-    pub(super) fn waiting_for(&self) -> Option<(Phase, ReplicaSet)> {
+    pub(super) fn waiting_for(&self) -> Option<(Awaited, ReplicaSet)> {
+        let but = |spoke: &dyn Fn(ReplicaId) -> bool| {
+            self.membership.replicas().filter(|replica| !spoke(*replica)).collect()
+        };
+        let primary = || std::iter::once(self.primary()).collect();
+        if self.changing {
+            let left = |r| self.view_changes.get(&r).is_some_and(|vc| vc.content.view >= self.view);
+            let enough = self.membership.replicas().filter(|r| left(*r)).count();
+            return Some(match enough >= self.membership.quorum() {
+                true => (Awaited::NewView, primary()),
+                false => (Awaited::ViewChange, but(&left)),
+            });
+        }
         let seq = self.delivered.next();
-        let slot = self.slots.get(&seq)?;
-        let (view, digest) = slot.proposal.filter(|(v, _)| *v == self.view)?;
-        let phase =
-            if slot.prepared == Some((view, digest)) { Phase::Commit } else { Phase::Prepare };
-        let voters = self.votes.voters(&Vote { phase, view, seq, digest });
-        Some((phase, self.membership.replicas().filter(|r| !voters.contains(*r)).collect()))
+        let proposal = self.slots.get(&seq).and_then(|slot| {
+            let (view, digest) = slot.proposal.filter(|(v, _)| *v == self.view)?;
+            let prepared = slot.prepared == Some((view, digest));
+            let phase = if prepared { Phase::Commit } else { Phase::Prepare };
+            Some(Vote { phase, view, seq, digest })
+        });
+        match proposal {
+            Some(vote) => {
+                let voters = self.votes.voters(&vote);
+                Some((Awaited::Vote(vote.phase), but(&|r| voters.contains(r))))
+            }
+            None => (!self.pool.is_empty() && !self.is_primary())
+                .then(|| (Awaited::PrePrepare, primary())),
+        }
     }
 }

@@ -6,11 +6,12 @@
 //!   names, their digest from the others (OSDI'99 section 4.1, 'digest replies'). A package that
 //!   was sent again is answered in full by everybody.
 //! - A query is answered from the state as it stands here and now. One answer means nothing: only
-//!   f+1 equal ones hold a correct replica's, and only of some moment (`--stale`).
+//!   f+1 equal ones hold a correct replica's, and only of some moment (`--stale`): the answer names
+//!   the height.
 //! - Certified blocks are executed as the log's own are, and the state must then be the certified
 //!   one.
 
-use super::{Outbox, ToExecute, ToLog, ToOrder};
+use super::{Outbox, Question, ToExecute, ToLog, ToOrder};
 use crate::NodeError;
 use crate::sync::CertifiedBlocks;
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use tercio_types::{
     Authenticator, Batch, Checkpoint, ClientId, Principal, ReplicaId, RequestSeq, SeqNum, Suite,
     Timestamp, View,
 };
-use tercio_wire::{Decode, Frame, Key, Kind, MAX_FRAME};
+use tercio_wire::{Decode, Encode, Frame, Key, Kind, MAX_FRAME};
 
 /// The longest body that fits a frame with room for everything else in it.
 const MAX_BODY: usize = MAX_FRAME - 1024;
@@ -76,8 +77,8 @@ impl ExecuteStage {
             ToExecute::Repeat { client, first, count, view } => {
                 self.repeat(client, first, count, view, out);
             }
-            ToExecute::Query { client, number, question, view } => {
-                self.answer(client, number, &question, view, out);
+            ToExecute::Query { client, number, question } => {
+                self.answer(client, number, &question, out);
             }
             ToExecute::Build { packages, time } => {
                 let batch = Batch { time, checkpoint: false, packages };
@@ -156,20 +157,18 @@ impl ExecuteStage {
         }
     }
 
-    fn answer(
-        &mut self,
-        client: ClientId,
-        number: u64,
-        question: &[u8],
-        view: View,
-        out: &mut Outbox,
-    ) {
+    fn answer(&mut self, client: ClientId, number: u64, question: &Question, out: &mut Outbox) {
+        let answer = match question {
+            Question::App(question) => self.engine.query(question),
+            Question::Numbers => Ok(self.engine.window(client).to_bytes()),
+        };
         // A question that makes no sense has no answer; a REJECT would name a package.
-        let Ok(body) = self.engine.query(question) else {
+        let Ok(body) = answer else {
             return out.order.push_back(ToOrder::Dropped("query_without_sense"));
         };
         let digest = tercio_crypto::hash(self.suite, &[&body]);
-        let key = Key::of_replica(Kind::ANSWER, self.me, view.0, number, digest);
+        let height = self.engine.height().0;
+        let key = Key::of_replica(Kind::ANSWER, self.me, height, number, digest);
         self.send(client, key, body, out);
     }
 

@@ -75,6 +75,15 @@ pub enum ToLog {
     },
 }
 
+/// What a client asks without ordering.
+#[derive(Clone, Debug)]
+pub enum Question {
+    /// Something of the application.
+    App(Bytes),
+    /// Which of its own numbers are executed.
+    Numbers,
+}
+
 /// What execution is told.
 #[derive(Clone, Debug)]
 pub enum ToExecute {
@@ -103,9 +112,7 @@ pub enum ToExecute {
         /// The client's number for the question.
         number: u64,
         /// The question.
-        question: Bytes,
-        /// The view to name.
-        view: View,
+        question: Question,
     },
     /// Let the application choose what to propose.
     Build {

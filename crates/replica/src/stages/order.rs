@@ -7,7 +7,7 @@
 //! - What the protocol delivers is executed in order; when it asks to catch up, blocks are fetched
 //!   once all that was delivered is executed ([`crate::sync`]).
 
-use super::{Outbox, ToExecute, ToLog, ToOrder, execute::proposal_time};
+use super::{Outbox, Question, ToExecute, ToLog, ToOrder, execute::proposal_time};
 use crate::NodeError;
 use crate::node::NodeStatus;
 use crate::sync::{CatchUp, FetchBlocks, Step, SyncSettings};
@@ -151,13 +151,13 @@ impl<P: Protocol> OrderStage<P> {
 
     fn on_query(&mut self, query: Verified<Received<Plain>>, out: &mut Outbox) {
         let Principal::Client(client) = query.sender() else { return };
-        let Plain { seq: number, body: question, .. } = query.into_inner().message;
+        let Plain { kind, seq: number, body } = query.into_inner().message;
+        let question = if kind == Kind::NUMBERS { Question::Numbers } else { Question::App(body) };
         if self.busy {
             // It will be asked again; a REJECT would name a package.
             self.drop("query_while_busy");
         } else {
-            let view = self.protocol.view();
-            out.execute.push_back(ToExecute::Query { client, number, question, view });
+            out.execute.push_back(ToExecute::Query { client, number, question });
         }
     }
 
@@ -401,6 +401,7 @@ impl<P: Protocol> OrderStage<P> {
             dropped,
             evidence: self.evidence.clone(),
             links: BTreeMap::new(),
+            peers: Vec::new(),
         }
     }
 }

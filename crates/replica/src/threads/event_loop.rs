@@ -1,5 +1,6 @@
 //! The loop: the links, ordering, and the stages that have no thread of their own.
 
+use super::peers::Peers;
 use super::{AT_ONCE, Clock, Ending, join};
 use crate::stages::{ExecuteStage, LogStage, OrderStage, Outbox, ToExecute, ToLog};
 use crate::{Home, NodeError, NodeStatus};
@@ -70,6 +71,7 @@ pub(super) struct LoopThread {
     pub(super) done: Receiver<Outbox>,
     pub(super) asked: Receiver<Sender<NodeStatus>>,
     pub(super) clock: Clock,
+    pub(super) peers: Peers,
     pub(super) ending: Arc<Ending>,
     pub(super) last: Arc<Mutex<NodeStatus>>,
     /// The other threads, in the order in which they end.
@@ -97,7 +99,8 @@ impl LoopThread {
     }
 
     fn status(&self) -> NodeStatus {
-        NodeStatus { links: self.transport.counters().clone(), ..self.order.status() }
+        let peers = self.peers.status(&self.transport);
+        NodeStatus { links: self.transport.counters().clone(), peers, ..self.order.status() }
     }
 
     fn turn_until_ended(&mut self) -> Result<(), NodeError> {
@@ -114,8 +117,9 @@ impl LoopThread {
             let behind = self.execute.is_behind() || self.log.is_behind();
             self.order.set_busy(behind);
             for event in events.drain(..) {
-                if let TransportEvent::Frame { from, bytes } = event {
-                    self.take_frame(from, &bytes, now)?;
+                match event {
+                    TransportEvent::Frame { from, bytes } => self.take_frame(from, &bytes, now)?,
+                    other => self.peers.note(&other),
                 }
             }
             if self.order.deadline().is_some_and(|at| at <= now) {

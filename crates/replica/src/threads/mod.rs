@@ -13,6 +13,7 @@
 
 mod apart;
 mod event_loop;
+mod peers;
 
 use crate::config::{Data, ReplicaConfig};
 use crate::stages::Stages;
@@ -20,6 +21,7 @@ use crate::{Home, Layout, NodeError, NodeStatus, StartError};
 use apart::{ExecuteThread, LogThread};
 use crossbeam_channel::{Sender, bounded};
 use event_loop::{LoopThread, Seat};
+use peers::Peers;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -223,7 +225,7 @@ pub fn start(
     let transport = Transport::bind(tercio_transport::Settings {
         me: Principal::Replica(replica),
         secret: node.secret.clone(),
-        membership,
+        membership: membership.clone(),
         listen: Some(listen),
         limits,
     })?;
@@ -283,6 +285,7 @@ pub fn start(
         done,
         asked,
         clock,
+        peers: Peers::new(membership.replicas().filter(|id| *id != replica), clock),
         ending: ending.clone(),
         last: last.clone(),
         others,

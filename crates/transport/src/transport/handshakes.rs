@@ -1,7 +1,7 @@
 //! A link's way from connection to peer, and its end.
 
 use super::{ACCEPT_PAUSE, ACCEPTS, End, Transport, TransportEvent};
-use crate::handshake::{ANSWER, CONFIRM, Dialling, OPENING, refuse};
+use crate::handshake::{ANSWER, CONFIRM, Dialling, OPENING, claimed, refuse};
 use crate::link::{Link, Stage, tune};
 use crate::{DialError, Disconnect, Refusal};
 use mio::net::TcpStream;
@@ -118,7 +118,8 @@ impl Transport {
     fn rejected(&mut self, link: &Link, reason: Refusal) {
         self.count(reason.reason(), 1);
         let (peer_addr, dialled) = (link.address, link.dialled);
-        self.events.push(TransportEvent::Rejected { peer_addr, dialled, reason });
+        let claimed = if dialled.is_none() { claimed(link.inbox.received()) } else { None };
+        self.events.push(TransportEvent::Rejected { peer_addr, dialled, claimed, reason });
     }
 
     /// TCP reports something about a connection that we dialled.

@@ -1,0 +1,179 @@
+//! `tercio init` and `tercio genesis`: a network of machines of different operators. Each makes
+//! a home and hands out its public key; one writes all keys into a genesis; each joins it.
+
+use crate::failure::Failure;
+use crate::testnet::{app, durability};
+use crate::{keygen, output};
+use serde::Serialize;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use tercio_bench::network::Spec;
+use tercio_crypto::SecretKey;
+use tercio_replica::client_home::join_as_client;
+use tercio_replica::config::{
+    KEY_FILE, join_as_replica, read_genesis, read_secret, write_genesis, write_secret,
+};
+use tercio_replica::genesis::SharedSettings;
+use tercio_replica::{App, Durability, Genesis};
+use tercio_types::{ClientId, ClientInfo, Digest, Member, PublicKey, ReplicaId, Suite};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct InitArgs {
+    /// The home to make, or to complete
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Join this network; the key in DIR says as whom
+    #[arg(long, value_name = "FILE.toml")]
+    genesis: Option<PathBuf>,
+    /// A replica: when what is written counts as durable: memory, sync, or group:N (milliseconds)
+    #[arg(long, value_name = "MODE", default_value = "memory", value_parser = durability)]
+    durability: Durability,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    dir: PathBuf,
+    public_key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    joined: Option<String>,
+}
+
+/// Makes the key of a home, or, given a genesis, the rest of it.
+pub(crate) fn init(args: &InitArgs) -> Result<(), Failure> {
+    let key_file = args.dir.join(KEY_FILE);
+    let secret = if key_file.exists() {
+        read_secret(&key_file).map_err(Failure::new)?
+    } else {
+        must_be_free(&args.dir)?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&args.dir);
+        made.map_err(|error| Failure::at(&args.dir, error))?;
+        let secret = SecretKey::generate().map_err(Failure::new)?;
+        write_secret(&key_file, &secret).map_err(Failure::new)?;
+        secret
+    };
+    let joined = match &args.genesis {
+        None => None,
+        Some(file) => {
+            let genesis = read_genesis(file).map_err(Failure::new)?;
+            Some(join(&args.dir, &secret.public(), file, &genesis, args.durability)?)
+        }
+    };
+    let public_key = keygen::hex(&secret.public());
+    let report = Report { dir: args.dir.clone(), public_key, joined };
+    output::report(args.json, &report, |report| {
+        output::line(&report.public_key);
+        match &report.joined {
+            Some(who) => output::line(&format!("{} is {who}", report.dir.display())),
+            None => output::line(&format!(
+                "this is the public key of {0}; when it stands in a genesis: tercio init {0} \
+                 --genesis FILE.toml",
+                report.dir.display()
+            )),
+        }
+    })
+}
+
+/// A home is made in a directory that has nothing yet.
+fn must_be_free(dir: &Path) -> Result<(), Failure> {
+    match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => {
+            Err(Failure::at(dir, "is no home (it has no key) and is not empty; name a new one"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn join(
+    dir: &Path,
+    key: &PublicKey,
+    file: &Path,
+    genesis: &Genesis,
+    durability: Durability,
+) -> Result<String, Failure> {
+    if let Some(i) = genesis.replicas.iter().position(|member| member.key == *key) {
+        let id = ReplicaId(i as u16);
+        let settings = Spec { durability, ..Spec::default() }.to_toml();
+        join_as_replica(dir, id, genesis, &settings).map_err(Failure::new)?;
+        let address = &genesis.replicas[i].address;
+        return Ok(format!(
+            "replica {id} of '{}', at {address}; run it with: tercio start --dir {}",
+            genesis.name,
+            dir.display()
+        ));
+    }
+    if let Some((id, _)) = genesis.clients.iter().find(|(_, info)| info.key == *key) {
+        join_as_client(dir, *id, genesis, true).map_err(Failure::new)?;
+        return Ok(format!(
+            "client {id} of '{}'; use it with: tercio submit {} '{}'",
+            genesis.name,
+            dir.display(),
+            genesis.app.example()
+        ));
+    }
+    Err(Failure::at(
+        file,
+        format!("does not list the public key of {} ({})", dir.display(), keygen::hex(key)),
+    ))
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GenesisArgs {
+    /// The file to write; it must not exist
+    #[arg(short, long, value_name = "FILE.toml", default_value = "genesis.toml")]
+    output: PathBuf,
+    /// The network's name
+    #[arg(long)]
+    name: String,
+    /// A replica, once for each, in order: its public key and where it listens
+    #[arg(long = "replica", value_name = "KEY@HOST:PORT", required = true, value_parser = member)]
+    replicas: Vec<Member>,
+    /// A client's public key, once for each; they are numbered from 1
+    #[arg(long = "client", value_name = "KEY", value_parser = key)]
+    clients: Vec<PublicKey>,
+    /// The application: counter, exchange, kv, bank
+    #[arg(long, value_name = "APP", default_value = "counter", value_parser = app)]
+    app: App,
+}
+
+fn key(text: &str) -> Result<PublicKey, String> {
+    let digest: Result<Digest, _> = text.parse();
+    let key = digest.ok().and_then(|digest| PublicKey::new(&digest.0));
+    key.ok_or_else(|| "a public key is 64 hexadecimal digits; `tercio init DIR` prints one".into())
+}
+
+fn member(text: &str) -> Result<Member, String> {
+    let (digits, address) = text.split_once('@').ok_or("write KEY@HOST:PORT")?;
+    if !address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    }) {
+        return Err(format!("'{address}' is no address; write HOST:PORT"));
+    }
+    Ok(Member { key: key(digits)?, address: address.to_owned() })
+}
+
+/// Writes a genesis from keys and addresses.
+pub(crate) fn genesis(args: &GenesisArgs) -> Result<(), Failure> {
+    let client = |(i, key): (usize, &PublicKey)| (ClientId(i as u64 + 1), ClientInfo { key: *key });
+    let genesis = Genesis {
+        name: args.name.clone(),
+        suite: Suite::default(),
+        lag: 0,
+        replicas: args.replicas.clone(),
+        clients: args.clients.iter().enumerate().map(client).collect(),
+        app: args.app.clone(),
+        consensus: SharedSettings::default(),
+    };
+    // Read back, since keys are looked at there.
+    Genesis::from_toml(&genesis.to_toml(), &args.output).map_err(Failure::new)?;
+    write_genesis(&args.output, &genesis).map_err(Failure::new)?;
+    output::line(&format!("chain {}", genesis.chain()));
+    output::line(&format!(
+        "give {0} to everybody; each joins with: tercio init DIR --genesis {0}",
+        args.output.display()
+    ));
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! A client of a network from its home: linked, and with its numbers taken up.
+
+use crate::failure::Failure;
+use crate::{folder, output};
+use std::path::{Path, PathBuf};
+use tercio_client::{CallError, Client, ClientAuth, Numbers, Read};
+use tercio_replica::{App, ClientHome};
+use tercio_types::{ClientId, RequestSeq};
+
+/// The file of the numbers that a client has used, in its home.
+const NUMBERS_FILE: &str = "numbers";
+
+/// Which network, and as whom.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Who {
+    /// The network's directory, or the home of one client
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Whose home in DIR/clients to use [default: the first]
+    #[arg(long, value_name = "NAME")]
+    client: Option<String>,
+}
+
+/// A client's home, for this process alone.
+pub(crate) struct Session {
+    pub(crate) id: ClientId,
+    pub(crate) app: App,
+    client: Client,
+    numbers: Numbers,
+}
+
+impl Session {
+    /// Opens the home and links to a quorum. When another command uses the same client, says so
+    /// and waits for it to end.
+    pub(crate) fn open(who: &Who) -> Result<Self, Failure> {
+        let home = folder::client(&who.dir, who.client.as_deref())?;
+        let ClientHome { client: id, secret, signs, timeout, deadline, connect, genesis } =
+            ClientHome::load(&home).map_err(Failure::new)?;
+        let numbers = Numbers::open(&home.join(NUMBERS_FILE), || waits(&home));
+        let numbers = numbers.map_err(Failure::new)?;
+        let membership = genesis.membership().map_err(Failure::new)?;
+        let mut settings = tercio_client::Settings::new(id, secret, membership);
+        let core = &mut settings.core;
+        core.auth = if signs { ClientAuth::Signature } else { ClientAuth::Mac };
+        core.timeout = timeout.unwrap_or(core.timeout);
+        core.deadline = deadline.unwrap_or(core.deadline);
+        settings.connect_timeout = connect.unwrap_or(settings.connect_timeout);
+        let client = Client::connect(settings).map_err(|error| {
+            Failure::new(format!(
+                "{error}; is the network running? `tercio up {0}` starts it, `tercio status {0}` \
+                 says how it is",
+                who.dir.display()
+            ))
+        })?;
+        Ok(Self { id, app: genesis.app, client, numbers })
+    }
+
+    /// Takes up the client's numbers, before the first operation or ordered read.
+    pub(crate) fn resume(&mut self) -> Result<(), Failure> {
+        let next = self.client.resume(self.numbers.next()).map_err(Failure::new)?;
+        // Those below are used, by others or just now.
+        self.numbers.use_below(next).map_err(Failure::new)
+    }
+
+    /// The number of the next operation, which is taken as used from here on.
+    fn take_number(&mut self) -> Result<RequestSeq, Failure> {
+        let number = self.client.core().next_number();
+        self.numbers.use_below(RequestSeq(number.0 + 1)).map_err(Failure::new)?;
+        Ok(number)
+    }
+
+    /// Submits an operation and waits for its result; gives its number too.
+    pub(crate) fn call(&mut self, op: bytes::Bytes) -> Result<(RequestSeq, bytes::Bytes), Failure> {
+        let number = self.take_number()?;
+        let result = self.client.call(op).map_err(|error| self.failed(&error))?;
+        Ok((number, result))
+    }
+
+    /// Asks a question that is ordered with the operations.
+    pub(crate) fn read(&mut self, question: bytes::Bytes) -> Result<Read, Failure> {
+        self.take_number()?;
+        self.client.read(question).map_err(|error| self.failed(&error))
+    }
+
+    /// Asks a question that is not.
+    pub(crate) fn stale_read(&mut self, question: bytes::Bytes) -> Result<Read, Failure> {
+        self.client.query_at(question).map_err(|error| self.failed(&error))
+    }
+
+    /// The view that the replicas are in.
+    pub(crate) fn view(&self) -> u64 {
+        self.client.core().view().0
+    }
+
+    fn failed(&self, error: &CallError) -> Failure {
+        Failure::new(format!("client {}: {error}", self.id))
+    }
+}
+
+fn waits(home: &Path) {
+    output::error(&format!(
+        "tercio: another command uses {}; waiting for it to end (--client names another client)",
+        home.display()
+    ));
+}

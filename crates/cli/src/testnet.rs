@@ -1,0 +1,120 @@
+//! `tercio testnet`: all the files of a network on this machine.
+
+use crate::failure::Failure;
+use crate::{folder, output};
+use clap::ValueEnum;
+use serde::Serialize;
+use std::path::PathBuf;
+use tercio_bench::network::{CLIENTS, Network, Spec, client_home, home};
+use tercio_client::ClientAuth;
+use tercio_replica::{App, Durability};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Auth {
+    Mac,
+    Signature,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How many replicas
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(1..=128))]
+    replicas: u16,
+    /// The directory to make; it must be empty or not exist
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// The application: counter, exchange, kv, bank
+    #[arg(long, value_name = "APP", default_value = "counter", value_parser = app)]
+    app: App,
+    /// How many clients
+    #[arg(long, value_name = "K", default_value_t = 2,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    clients: u16,
+    /// How clients authenticate what they send
+    #[arg(long, value_enum, default_value_t = Auth::Signature)]
+    auth: Auth,
+    /// When what is written counts as durable: memory, sync, or group:N (milliseconds)
+    #[arg(long, value_name = "MODE", default_value = "memory", value_parser = durability)]
+    durability: Durability,
+    /// The network's name
+    #[arg(long, default_value = "testnet")]
+    name: String,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads the name of an application.
+pub(crate) fn app(name: &str) -> Result<App, String> {
+    App::named(name).ok_or_else(|| format!("write one of {}", App::NAMES.join(", ")))
+}
+
+/// Reads a durability.
+pub(crate) fn durability(text: &str) -> Result<Durability, String> {
+    text.parse()
+        .map_err(|_| "write memory, sync, or group:N with N from 1 to 1000 milliseconds".into())
+}
+
+#[derive(Serialize)]
+struct Report {
+    dir: PathBuf,
+    chain: String,
+    app: &'static str,
+    replicas: Vec<Replica>,
+    clients: Vec<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Replica {
+    id: u16,
+    address: String,
+    home: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let dir = &args.output;
+    folder::make(dir)?;
+    let spec = Spec {
+        name: args.name.clone(),
+        replicas: args.replicas,
+        clients: args.clients.into(),
+        app: args.app.clone(),
+        auth: match args.auth {
+            Auth::Mac => ClientAuth::Mac,
+            Auth::Signature => ClientAuth::Signature,
+        },
+        durability: args.durability,
+        ..Spec::default()
+    };
+    let network = Network::lay_out(dir, &spec).map_err(Failure::new)?;
+    let genesis = network.genesis();
+    let replica = |(id, member): (u16, &tercio_types::Member)| Replica {
+        id,
+        address: member.address.clone(),
+        home: home(dir, id),
+    };
+    let report = Report {
+        dir: dir.clone(),
+        chain: genesis.chain().to_string(),
+        app: genesis.app.name(),
+        replicas: (0..).zip(&genesis.replicas).map(replica).collect(),
+        clients: genesis.clients.keys().map(|id| client_home(dir, &id.to_string())).collect(),
+    };
+    output::report(args.json, &report, |report| print(report, genesis))
+}
+
+fn print(report: &Report, genesis: &tercio_replica::Genesis) {
+    let line = output::line;
+    let dir = report.dir.display();
+    for replica in &report.replicas {
+        line(&format!("replica {}: {} in {}", replica.id, replica.address, replica.home.display()));
+    }
+    line(&format!("{} client(s) in {dir}/{CLIENTS}", report.clients.len()));
+    line(&format!("application: {}", report.app));
+    line("go on with:");
+    line(&format!("  tercio up {dir}"));
+    line(&format!("  tercio submit {dir} '{}'", genesis.app.example()));
+    line(&format!("  tercio query {dir} '{}'", genesis.app.example_question()));
+    line(&format!("  tercio status {dir}"));
+}

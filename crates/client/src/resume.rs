@@ -1,0 +1,72 @@
+//! Going on under an id that was used before.
+//!
+//! A number is executed at most once, and asking for it again gives its old result; so a client
+//! that returns must go on above every number that it ever used. And a number that it used and
+//! that was never executed holds up the window, so it must be used up.
+//!
+//! - All replicas are asked which of the client's numbers they have executed. A quorum of equal
+//!   answers ends it: replicas that have come as far as each other, f+1 of them correct. A client
+//!   that sends nothing gets them as soon as the replicas are level.
+//! - The client goes on above the highest of them, and above the number that its caller kept (see
+//!   [`crate::Numbers`]). Only the latter is certain: a package of the earlier life may still be
+//!   under way and be executed after the replicas answered.
+//! - Open numbers below are used up by packages of empty system requests, as after a refusal. What
+//!   the earlier life sent under them and was not executed yet is then executed instead or never.
+
+use crate::core::ask_all;
+use crate::pending::{Pending, seal};
+use crate::{ClientCore, Nanos, QueryTicket, SubmitError, Ticket};
+use bytes::Bytes;
+use tercio_types::{OpKind, RequestSeq, RequestWindow, WINDOW};
+use tercio_wire::Kind;
+
+impl ClientCore {
+    /// Asks which of our numbers are executed. The answer is the encoding of a
+    /// [`RequestWindow`].
+    ///
+    /// # Errors
+    /// When too many queries are under way.
+    pub fn ask_numbers(&mut self, now: Nanos) -> Result<QueryTicket, SubmitError> {
+        self.ask(Kind::NUMBERS, Bytes::new(), self.membership.quorum(), now)
+    }
+
+    /// Goes on above `done`, and not below `next`. Gives how many numbers below were open; packages
+    /// that use them up are under way then, and the numbers are to be asked for again when nothing
+    /// is outstanding, until there is none.
+    ///
+    /// # Panics
+    /// When packages are under way: numbers are taken up before the first.
+    pub fn resume_at(&mut self, done: &RequestWindow, next: RequestSeq, now: Nanos) -> u64 {
+        assert!(self.pending.is_empty(), "numbers are taken up before the first package");
+        let low = done.low().0;
+        // Nothing above the window was ever executed, and nothing far above it was ever sent.
+        let highest = (low..=low + WINDOW).rev().find(|n| done.contains(RequestSeq(*n)));
+        let next = next.0.max(highest.unwrap_or(low) + 1).max(self.next.0);
+        let open: Vec<u64> = (low + 1..next.min(low + WINDOW + 1))
+            .filter(|number| !done.contains(RequestSeq(*number)))
+            .collect();
+        for run in open.chunk_by(|a, b| a + 1 == *b) {
+            self.use_up(RequestSeq(run[0]), run.len(), now);
+        }
+        self.next = RequestSeq(next);
+        // Beyond the window numbers cannot be used up before those in it are.
+        open.len() as u64 + next.saturating_sub(low + WINDOW + 1)
+    }
+
+    /// Sends all replicas a package of system requests without content.
+    fn use_up(&mut self, first: RequestSeq, ops: usize, now: Nanos) {
+        let replier = self.peers.replier(first.0, now);
+        let (key, content) = self.package(first, OpKind::System, replier, &vec![Bytes::new(); ops]);
+        // Nobody is told of its end.
+        let mut pending = Pending::new(self.membership.n(), Ticket(u64::MAX), ops, replier, key);
+        pending.frame = seal(&self.keys, self.auth, key, content.clone());
+        pending.content = content;
+        pending.filler = true;
+        pending.pause = self.settings.timeout;
+        pending.retry_at = now + pending.pause;
+        pending.sent_at = now;
+        self.pace.send();
+        ask_all(&self.peers, &mut self.outgoing, &mut pending);
+        self.adopt(pending);
+    }
+}

@@ -1,0 +1,146 @@
+//! A client's own configuration: its home directory.
+//!
+//! ```text
+//! client.toml   this client's settings, below
+//! genesis.toml  the network's (crate::genesis); replicas are reached at its addresses
+//! key           the secret of its identity, mode 0600
+//! numbers       which of its numbers were used (tercio_client::Numbers)
+//! ```
+//!
+//! `client.toml`; every key but `client` has the default that is shown:
+//!
+//! ```toml
+//! client = 1                     # which of the genesis' clients this is
+//! auth = "signature"             # or mac: faster, and convinces nobody but the replicas
+//! timeout_ms = 200               # how long the primary has before all replicas are asked
+//! deadline_ms = 10000            # when a request is given up
+//! connect_ms = 10000             # how long to wait for links to a quorum of the replicas
+//! ```
+
+use crate::config::{
+    ConfigError, FileError, GENESIS_FILE, KEY_FILE, read, read_genesis, read_secret, write_genesis,
+    write_new, write_secret,
+};
+use crate::genesis::Genesis;
+use crate::toml_error::{At, Source};
+use serde::Deserialize;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::Duration;
+use tercio_crypto::SecretKey;
+use tercio_types::ClientId;
+
+/// The file of a client's own settings.
+pub const CLIENT_FILE: &str = "client.toml";
+
+/// What a client's home holds.
+#[derive(Debug)]
+pub struct ClientHome {
+    /// Which of the genesis' clients this is.
+    pub client: ClientId,
+    /// The secret of its identity.
+    pub secret: SecretKey,
+    /// Whether it signs its packages; otherwise they carry MAC vectors.
+    pub signs: bool,
+    /// How long the primary has before all replicas are asked; the client's default if absent.
+    pub timeout: Option<Duration>,
+    /// When a request is given up; the client's default if absent.
+    pub deadline: Option<Duration>,
+    /// How long to wait for links to a quorum; the client's default if absent.
+    pub connect: Option<Duration>,
+    /// The network.
+    pub genesis: Genesis,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    client: At<u64>,
+    auth: Option<At<String>>,
+    timeout_ms: Option<At<u64>>,
+    deadline_ms: Option<At<u64>>,
+    connect_ms: Option<At<u64>>,
+}
+
+fn duration(source: &Source<'_>, ms: Option<&At<u64>>) -> Result<Option<Duration>, FileError> {
+    match ms {
+        Some(ms) if !(1..=3_600_000).contains(ms.get()) => {
+            Err(source.at(ms, "must be 1 to 3600000 milliseconds"))
+        }
+        ms => Ok(ms.map(|ms| Duration::from_millis(*ms.get()))),
+    }
+}
+
+impl ClientHome {
+    /// Reads a client's home.
+    ///
+    /// # Errors
+    /// When a file is missing, unreadable, or wrong; names file, line and key.
+    pub fn load(home: &Path) -> Result<Self, ConfigError> {
+        let file = home.join(CLIENT_FILE);
+        let text = read(&file)?;
+        let genesis = read_genesis(&home.join(GENESIS_FILE))?;
+        let secret = read_secret(&home.join(KEY_FILE))?;
+        let source = Source { file: &file, text: &text };
+        let File { client, auth, timeout_ms, deadline_ms, connect_ms } = source.parse()?;
+        let id = ClientId(*client.get());
+        match genesis.clients.get(&id) {
+            None => return Err(source.at(&client, "the genesis has no such client").into()),
+            Some(info) if info.key != secret.public() => {
+                let what = "the key file beside this is not this client's key in the genesis";
+                return Err(source.at(&client, what).into());
+            }
+            Some(_) => {}
+        }
+        let signs = match auth.as_ref().map(|auth| (auth, auth.get().as_str())) {
+            None | Some((_, "signature")) => true,
+            Some((_, "mac")) => false,
+            Some((auth, _)) => {
+                return Err(source.at(auth, "unknown; write mac or signature").into());
+            }
+        };
+        Ok(Self {
+            client: id,
+            secret,
+            signs,
+            timeout: duration(&source, timeout_ms.as_ref())?,
+            deadline: duration(&source, deadline_ms.as_ref())?,
+            connect: duration(&source, connect_ms.as_ref())?,
+            genesis,
+        })
+    }
+}
+
+/// Makes a client's home: its key and what [`join_as_client`] writes.
+///
+/// # Errors
+/// When a file exists or cannot be written.
+pub fn create_client_home(
+    home: &Path,
+    client: ClientId,
+    genesis: &Genesis,
+    secret: &SecretKey,
+    signs: bool,
+) -> Result<(), ConfigError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(home);
+    made.map_err(ConfigError::io("create", home))?;
+    write_secret(&home.join(KEY_FILE), secret)?;
+    join_as_client(home, client, genesis, signs)
+}
+
+/// Writes the genesis and `client.toml` into a home that has its key.
+///
+/// # Errors
+/// When a file exists or cannot be written.
+pub fn join_as_client(
+    home: &Path,
+    client: ClientId,
+    genesis: &Genesis,
+    signs: bool,
+) -> Result<(), ConfigError> {
+    write_genesis(&home.join(GENESIS_FILE), genesis)?;
+    let auth = if signs { "signature" } else { "mac" };
+    let text = format!("client = {client}\nauth = \"{auth}\"\n");
+    write_new(&home.join(CLIENT_FILE), text.as_bytes(), 0o644)
+}

@@ -1,0 +1,160 @@
+//! What a replica process says of itself in its home, for whoever started it and for
+//! `tercio status`.
+//!
+//! `tercio start` writes the file `status.json` about five times a second, whole (under another
+//! name, then renamed), so that a reader never sees half of one. A file says nothing of whether its
+//! writer still lives: readers look at the process and at the age ([`ReplicaReport::age`]).
+
+use crate::NodeStatus;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// The name of the file.
+pub const STATUS_FILE: &str = "status.json";
+
+/// What a replica process says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReplicaReport {
+    /// The replica.
+    pub id: u16,
+    /// The process, which tells a report from one that an earlier process left behind.
+    pub pid: u32,
+    /// When this was written, in milliseconds since 1970 by the writer's clock.
+    pub written_unix_ms: u64,
+    /// The height that this process took up from the disk.
+    pub start_height: u64,
+    /// The last executed height.
+    pub height: u64,
+    /// The last delivered sequence number.
+    pub delivered: u64,
+    /// How long ago that was delivered, in milliseconds.
+    pub progress_ms: u64,
+    /// The sequence number of the last checkpoint; nothing but null requests may lie above it when
+    /// its height is the last.
+    pub checkpoint_seq: u64,
+    /// The height of that checkpoint.
+    pub checkpoint_height: u64,
+    /// The digest of the state there.
+    pub state_digest: String,
+    /// The stable checkpoint's sequence number.
+    pub stable: u64,
+    /// The view.
+    pub view: u64,
+    /// Its primary.
+    pub primary: u16,
+    /// Whether a view change runs.
+    pub changing: bool,
+    /// How many views this process entered after its first.
+    pub view_changes: u64,
+    /// Whether blocks are being fetched from others.
+    pub catching_up: bool,
+    /// Whether clients are turned away.
+    pub busy: bool,
+    /// Packages that wait to be ordered.
+    pub pending: u64,
+    /// What the next number waits for, when it cannot move.
+    pub waiting: Option<Waiting>,
+    /// The other replicas, as this one sees them.
+    pub peers: Vec<Peer>,
+    /// Resident memory, in MiB.
+    pub rss_mb: f64,
+    /// What was dropped or lost, and how others broke the protocol, by reason.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// What the next number waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// The message: `PREPARE`, say.
+    pub message: String,
+    /// The replicas that have not sent it.
+    pub missing: Vec<u16>,
+}
+
+/// Another replica, as one sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// The replica.
+    pub id: u16,
+    /// Whether there is a link to it.
+    pub linked: bool,
+    /// For how long it has been so, in milliseconds.
+    pub since_ms: u64,
+    /// Why there is no link, as far as that is known.
+    pub problem: Option<String>,
+}
+
+impl ReplicaReport {
+    /// What the status of a replica amounts to, but for what only its process knows: pid, time,
+    /// memory and the height at its start.
+    #[must_use]
+    pub fn of(status: &NodeStatus) -> Self {
+        let counts = [&status.dropped, &status.evidence, &status.links, &status.protocol.dropped];
+        let dropped = counts.into_iter().flatten().map(|(reason, n)| ((*reason).to_owned(), *n));
+        let checkpoint = status.checkpoint.as_ref();
+        let protocol = &status.protocol;
+        Self {
+            id: status.id.0,
+            height: status.height.0,
+            delivered: protocol.delivered.0,
+            progress_ms: millis(protocol.since_progress),
+            checkpoint_seq: checkpoint.map_or(0, |c| c.seq.0),
+            checkpoint_height: checkpoint.map_or(0, |c| c.height.0),
+            state_digest: checkpoint.map_or_else(String::new, |c| c.state.to_string()),
+            stable: protocol.stable.0,
+            view: protocol.view.0,
+            primary: protocol.primary.0,
+            changing: protocol.changing,
+            view_changes: protocol.view_changes,
+            catching_up: status.catching_up,
+            busy: status.busy,
+            pending: protocol.pending as u64,
+            waiting: protocol.waiting.as_ref().map(|(awaited, missing)| Waiting {
+                message: awaited.to_string(),
+                missing: missing.iter().map(|replica| replica.0).collect(),
+            }),
+            peers: (status.peers.iter())
+                .map(|peer| Peer {
+                    id: peer.id.0,
+                    linked: peer.linked,
+                    since_ms: millis(peer.since),
+                    problem: peer.problem.clone(),
+                })
+                .collect(),
+            dropped: dropped.collect(),
+            ..Self::default()
+        }
+    }
+
+    /// How old it is at `now_unix_ms`; zero when the clock was set back since.
+    #[must_use]
+    pub fn age(&self, now_unix_ms: u64) -> Duration {
+        Duration::from_millis(now_unix_ms.saturating_sub(self.written_unix_ms))
+    }
+
+    /// Puts the report into a replica's home.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn write(&self, home: &Path) -> io::Result<()> {
+        let temporary = home.join("status.json.new");
+        fs::write(&temporary, serde_json::to_vec(self)?)?;
+        fs::rename(temporary, home.join(STATUS_FILE))
+    }
+
+    /// Reads the report in a replica's home.
+    ///
+    /// # Errors
+    /// When there is none, or it is none.
+    pub fn read(home: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(home.join(STATUS_FILE))?)?)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
