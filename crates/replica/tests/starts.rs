@@ -183,7 +183,7 @@ fn keys_that_others_can_read_or_that_are_none() {
     assert_eq!(
         load_error(dir.path()),
         format!(
-            "{} does not exist; name a replica's directory, such as one that `tercio demo --keep DIR` made",
+            "{} does not exist; `tercio testnet -o DIR` makes a network with all its files, `tercio init DIR` the home of one of its members",
             key.display()
         )
     );
@@ -288,7 +288,7 @@ fn directories_that_are_not_ours() {
     assert_eq!(
         load_error(&dir.path().join("nowhere")),
         format!(
-            "{} does not exist; name a replica's directory, such as one that `tercio demo --keep DIR` made",
+            "{} does not exist; `tercio testnet -o DIR` makes a network with all its files, `tercio init DIR` the home of one of its members",
             dir.path().join("nowhere").join(CONFIG_FILE).display()
         )
     );
