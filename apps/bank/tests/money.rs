@@ -146,6 +146,8 @@ proptest! {
         prop_assert_eq!(&got, &expected);
         prop_assert_eq!(&run(&mut restored, &commands[cut..]), &expected[cut..]);
         prop_assert_eq!(restored.state_digest(), bank.state_digest());
+        let contract = tercio_execution::check_contract(&mut bank, &mut new(), Suite::default());
+        prop_assert_eq!(contract, Ok(()));
 
         let accounts: Vec<_> = (0..10).filter_map(|number| balance(&bank, number)).collect();
         prop_assert_eq!(accounts.len(), naive.accounts.len());

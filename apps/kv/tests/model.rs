@@ -119,6 +119,8 @@ proptest! {
         prop_assert_eq!(&got, &expected);
         prop_assert_eq!(&run(&mut restored, &ops[cut..]), &expected[cut..]);
         prop_assert_eq!(restored.state_digest(), store.state_digest());
+        let contract = tercio_execution::check_contract(&mut store, &mut new(), Suite::default());
+        prop_assert_eq!(contract, Ok(()));
 
         for scan in scans {
             let page = naive_page(&map, &scan);
@@ -171,6 +173,7 @@ fn a_store_can_begin_filled() {
     assert_eq!(store.state_digest(), build(filled).state_digest());
     let other = Settings { fill_keys: 999, ..filled };
     assert_ne!(store.state_digest(), build(other).state_digest());
+    tercio_execution::check_contract(&mut store, &mut build(other), Suite::default()).unwrap();
     // What came before is gone after a restore.
     let mut restored = build(other);
     restored.restore(&store.snapshot()).unwrap();

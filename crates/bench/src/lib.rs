@@ -3,7 +3,8 @@
 //!
 //! - [`calibrate`] measures the primitives that a replicated request is made of and derives from
 //!   them a ceiling for this machine. Every other figure is reported as a fraction of it.
-//! - [`network`] makes networks on this machine, of processes ([`process`]) or threads; [`load`]
+//! - [`network`] makes networks on this machine, of processes ([`process`]) or threads, [`local`] one
+//!   in this process to play with; [`load`]
 //!   puts load on them, open-loop by default; [`bft`] measures ordering so.
 //!
 //! Architecture invariant: nothing here prints.
@@ -13,6 +14,7 @@ pub mod calibrate;
 mod clock;
 pub mod figures;
 pub mod load;
+pub mod local;
 mod machine;
 pub mod network;
 pub mod process;

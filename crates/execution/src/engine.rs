@@ -161,6 +161,12 @@ impl Engine {
         }
     }
 
+    /// The digest of the application's state as it is. At genesis this makes that state, which takes
+    /// an application that begins with much of it a while.
+    pub fn state_digest(&mut self) -> Digest {
+        self.app.state_digest()
+    }
+
     /// The last executed sequence number.
     #[must_use]
     pub fn seq(&self) -> SeqNum {

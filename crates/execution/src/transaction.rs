@@ -6,6 +6,7 @@
 
 use crate::{AppError, Application, Context, Operation, Replies, Store};
 use bytes::Bytes;
+use std::cell::OnceCell;
 use tercio_types::{Digest, Suite};
 
 /// What becomes of a transaction's writes.
@@ -146,7 +147,8 @@ impl View<'_> {
 pub struct Keyed<T> {
     logic: T,
     suite: Suite,
-    store: Store,
+    /// Made at its first use: not when it is restored, or only asked for checks.
+    store: OnceCell<Store>,
     undo: Vec<(Bytes, Option<Bytes>)>,
 }
 
@@ -154,26 +156,40 @@ impl<T: Transaction> Keyed<T> {
     /// `logic` over the store that its network begins with.
     #[must_use]
     pub fn new(logic: T, suite: Suite) -> Self {
-        let mut store = Store::new(suite);
-        logic.genesis(&mut store);
-        Self { logic, suite, store, undo: Vec::new() }
+        Self { logic, suite, store: OnceCell::new(), undo: Vec::new() }
+    }
+
+    fn store(&self) -> &Store {
+        self.store.get_or_init(|| {
+            let mut store = Store::new(self.suite);
+            self.logic.genesis(&mut store);
+            store
+        })
+    }
+
+    fn store_mut(&mut self) -> &mut Store {
+        self.store();
+        self.store.get_mut().expect("it was just made")
     }
 }
 
 impl<T: Transaction> Application for Keyed<T> {
     fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
+        self.store();
+        let Self { logic, store, undo, .. } = self;
+        let store = store.get_mut().expect("it was just made");
         for tx in operations {
-            let footprint = self.logic.footprint(tx);
-            let mut view = View { store: &mut self.store, footprint, undo: &mut self.undo };
+            let footprint = logic.footprint(tx);
+            let mut view = View { store, footprint, undo };
             replies.push_with(|result| {
-                let outcome = self.logic.execute(tx, context, &mut view, result);
+                let outcome = logic.execute(tx, context, &mut view, result);
                 view.finish(outcome);
             });
         }
     }
 
     fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
-        self.logic.query(question, &self.store)
+        self.logic.query(question, self.store())
     }
 
     fn check(&self, operation: &[u8]) -> Result<(), AppError> {
@@ -181,15 +197,15 @@ impl<T: Transaction> Application for Keyed<T> {
     }
 
     fn state_digest(&mut self) -> Digest {
-        self.store.digest()
+        self.store_mut().digest()
     }
 
     fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
-        self.store.snapshot()
+        self.store_mut().snapshot()
     }
 
     fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
-        self.store = Store::from_snapshot(self.suite, chunks)?;
+        self.store = Store::from_snapshot(self.suite, chunks)?.into();
         Ok(())
     }
 }

@@ -107,6 +107,9 @@ impl<P: Protocol> Stages<P> {
             if blocks.tip().0 < height {
                 blocks.restart_after(height, engine.block())?;
             }
+        } else {
+            // Before the first request comes, and not while it waits.
+            engine.state_digest();
         }
         let stable = blocks.latest_certificate()?;
         let interval = settings.consensus.checkpoint_interval;
