@@ -76,13 +76,13 @@ impl Settings {
         let size = self.fill_value_bytes as usize;
         // SplitMix64: an equidistributed sequence of words, mixed.
         let mut state = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
-        let words = std::iter::repeat_with(|| {
+        let mut value = Vec::with_capacity(size.next_multiple_of(8));
+        while value.len() < size {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ z >> 31).to_le_bytes()
-        });
-        let mut value: Vec<u8> = words.take(size.div_ceil(8)).flatten().collect();
+            value.extend_from_slice(&(z ^ z >> 31).to_le_bytes());
+        }
         value.truncate(size);
         value
     }

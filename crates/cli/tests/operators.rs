@@ -183,7 +183,7 @@ fn operations_and_questions_in_words() {
     fs::write(&numbers, "many").unwrap();
     submit(&["--client", "2", "add"]).refused(1, &["numbers", "no number"]);
     up.stop();
-    submit(&["add"]).refused(1, &["reached 0 of 3", "tercio up"]);
+    submit(&["add"]).refused(1, &["reached 0 of 4", "tercio up"]);
 }
 
 #[test]
