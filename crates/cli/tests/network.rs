@@ -98,6 +98,7 @@ fn a_replica_runs_says_where_it_stands_and_stops() {
     tercio(["audit", text(&foreign)]).refused(1, &["belongs to chain"]);
     // The home of another replica.
     let third = home(folder.path(), 3);
+    fs::remove_dir_all(third.join("data")).unwrap();
     fs::rename(dir.join("data"), third.join("data")).unwrap();
     tercio(["start", "--dir", text(&third)]).refused(1, &["belongs to replica 2"]);
 }
