@@ -448,21 +448,9 @@ impl Engine {
     }
 
     fn restore_results(&mut self, chunk: &Bytes, to: &Checkpoint) -> Result<(), RestoreError> {
-        const WHAT: &str = "engine chunk";
-        let mut input = Reader::new(chunk.clone(), self.suite);
-        // Without a lag the checkpoint has it all.
-        let mut results = if self.lag == 0 { to.results } else { input.digest(WHAT)? };
-        self.before_lagged = if self.lag == 0 { EMPTY_ROOT } else { results };
-        self.lagged.clear();
-        for _ in 0..to.height.0.min(self.lag.into()) {
-            let (root, state) = (input.digest(WHAT)?, input.digest(WHAT)?);
-            results = hash(self.suite, &[&results.0, &root.0, &state.0]);
-            self.lagged.push_back(Lagged { root, state, results });
-        }
-        input.finish()?;
-        expect("results", to.results, results)?;
-        self.results = results;
-        Ok(())
+        let chained = chained_results(self.suite, self.lag, to, chunk)?;
+        (self.before_lagged, self.lagged, self.results) = chained;
+        expect("results", to.results, self.results)
     }
 
     /// Primary, with proposal hooks: which packages of a batch to propose, by index, and in which
@@ -530,6 +518,36 @@ fn read(app: &dyn Application, height: Height, question: &[u8], out: &mut Vec<u8
             out.extend_from_slice(why.as_bytes());
         }
     }
+}
+
+/// The chained results before the last `lag` blocks, those blocks, and the results after them, as
+/// an engine's chunk has them.
+fn chained_results(
+    suite: Suite,
+    lag: u16,
+    to: &Checkpoint,
+    chunk: &Bytes,
+) -> Result<(Digest, VecDeque<Lagged>, Digest), DecodeError> {
+    const WHAT: &str = "engine chunk";
+    let mut input = Reader::new(chunk.clone(), suite);
+    // Without a lag the checkpoint has it all.
+    let mut results = if lag == 0 { to.results } else { input.digest(WHAT)? };
+    let before = if lag == 0 { EMPTY_ROOT } else { results };
+    let mut lagged = VecDeque::new();
+    for _ in 0..to.height.0.min(lag.into()) {
+        let (root, state) = (input.digest(WHAT)?, input.digest(WHAT)?);
+        results = hash(suite, &[&results.0, &root.0, &state.0]);
+        lagged.push_back(Lagged { root, state, results });
+    }
+    input.finish()?;
+    Ok((before, lagged, results))
+}
+
+/// Whether `chunk` is the engine's own chunk at a certified checkpoint: no tree is over it, but
+/// the checkpoint's results follow from it. Empty when headers carry nothing late.
+#[must_use]
+pub fn engine_chunk_holds(suite: Suite, lag: u16, to: &Checkpoint, chunk: &Bytes) -> bool {
+    chained_results(suite, lag, to, chunk).is_ok_and(|(_, _, results)| results == to.results)
 }
 
 /// Writes the replies of a block, package by package.

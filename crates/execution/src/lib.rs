@@ -20,7 +20,9 @@ mod tree;
 
 pub use application::{AppError, Application, Context, Operation, Proposal, Replies};
 pub use client_table::{KEPT_BYTES, KEPT_REPLIES};
-pub use engine::{APP, CLIENT, Divergence, ENGINE, Engine, Executed, LATEST, RestoreError};
+pub use engine::{
+    APP, CLIENT, Divergence, ENGINE, Engine, Executed, LATEST, RestoreError, engine_chunk_holds,
+};
 pub use merkle_map::MerkleMap;
 pub use reply::{OpResult, PackageReply, decode_results, encode_results};
 pub use store::{CHUNK_BYTES, Store};

@@ -31,9 +31,9 @@ pub use certificate::{CertificateError, attestation_key, verify};
 pub use error::LedgerError;
 pub use manifest::{DataDir, DataDirError, Identity};
 pub use records::Cut;
-pub use snapshot::{Snapshot, SnapshotStore};
+pub use snapshot::{Child, Snapshot, SnapshotHead, SnapshotRecord, SnapshotStore};
 pub use storage::{DirStorage, MemStorage, Storage};
 pub use wal::{MAX_RECORD, Wal, WalRecord, WalSettings};
 
 /// The version of the files that this build writes and reads; any other is refused.
-pub const DISK_VERSION: u32 = 1;
+pub const DISK_VERSION: u32 = 2;

@@ -179,7 +179,7 @@ fn pruning_keeps_the_bytes_bounded_and_what_the_snapshot_needs() {
     assert!(!log.put_attestation(Height(2), block_hash(&all[1].0), &[]).unwrap());
     log.sync().unwrap();
     drop(log);
-    let limited = BlockLogSettings { blocks_per_segment: 4, retain_bytes: 3000 };
+    let limited = BlockLogSettings { blocks_per_segment: 4, retain_bytes: 3000, ..settings(4) };
     let again = || BlockLog::open(Box::new(storage.clone()), CHAIN, limited).unwrap().0;
     let mut log = again();
     assert_eq!(log.prune(Height(7)).unwrap(), 1, "the snapshot needs blocks from 8 on");
@@ -324,7 +324,7 @@ proptest! {
     fn nothing_synced_is_ever_lost(steps in proptest::collection::vec(step(), 1..60)) {
         let all = blocks(60);
         let mut storage = MemStorage::new();
-        let limited = BlockLogSettings { blocks_per_segment: 3, retain_bytes: 2000 };
+        let limited = BlockLogSettings { blocks_per_segment: 3, retain_bytes: 2000, ..settings(3) };
         let open = |storage: &MemStorage| {
             BlockLog::open(Box::new(storage.clone()), CHAIN, limited).unwrap().0
         };

@@ -73,9 +73,9 @@ fn strangers_damage_and_other_versions_are_told_apart() {
         assert!(DataDir::open_or_create(&path, &US).is_err(), "bit {bit}");
     }
     let text = String::from_utf8(good).unwrap();
-    fs::write(&manifest, text.replacen("data 1", "data 2", 1)).unwrap();
+    fs::write(&manifest, text.replacen("data 2", "data 3", 1)).unwrap();
     let error = DataDir::open(&path).unwrap_err();
-    assert!(matches!(&error, DataDirError::Version { found, .. } if found == "2"), "{error}");
+    assert!(matches!(&error, DataDirError::Version { found, .. } if found == "3"), "{error}");
     fs::write(&manifest, "x".repeat(10_000)).unwrap();
     assert!(matches!(DataDir::open(&path), Err(DataDirError::Damaged { .. })));
 }

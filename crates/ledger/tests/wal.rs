@@ -134,12 +134,12 @@ fn foreign_missing_and_newer_files_are_named() {
     assert!(error.contains("wal-0000000003") && error.contains("missing"), "{error}");
     let mut newer = storage.fork();
     newer.edit("wal-0000000001", |bytes| {
-        bytes[8] = 2;
+        bytes[8] = 3;
         let crc = crc32fast::hash(&bytes[..56]);
         bytes[56..60].copy_from_slice(&crc.to_le_bytes());
     });
     let error = open(&newer).err();
-    assert!(matches!(error, Some(LedgerError::Version { found: 2, .. })), "{error:?}");
+    assert!(matches!(error, Some(LedgerError::Version { found: 3, .. })), "{error:?}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use thiserror::Error;
 /// they wait long, and one of them must not hold a whole buffer.
 const COPIED: usize = 64 << 10;
 
-/// A message whose body means something to its receiver alone: queries and blocks. Nobody but the
+/// A message whose body means something to its receiver alone: queries, blocks and state. Nobody but the
 /// sender is said to have said anything in it; what its body holds is checked where it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
@@ -59,6 +59,10 @@ pub enum Inbound<M> {
     FetchBlocks(Verified<Received<Plain>>),
     /// A replica hands blocks over.
     Blocks(Verified<Received<Plain>>),
+    /// A replica asks for pieces of state.
+    FetchState(Verified<Received<Plain>>),
+    /// A replica hands pieces of state over.
+    State(Verified<Received<Plain>>),
 }
 
 /// Why a frame was dropped. Its sender is at fault, or somebody on the way.
@@ -156,6 +160,10 @@ impl HostNic {
                 self.verify(frame).map(Inbound::FetchBlocks)
             }
             (Kind::BLOCKS, Principal::Replica(_)) => self.verify(frame).map(Inbound::Blocks),
+            (Kind::FETCH_STATE, Principal::Replica(_)) => {
+                self.verify(frame).map(Inbound::FetchState)
+            }
+            (Kind::STATE, Principal::Replica(_)) => self.verify(frame).map(Inbound::State),
             (Kind::CHECKPOINT | Kind::ATTEST, Principal::Replica(_)) => {
                 self.verify(frame).map(Inbound::Protocol)
             }

@@ -31,12 +31,15 @@
 //! total_bytes = 33554432         # of all clients
 //!
 //! [retain]
-//! bytes = 9223372036854775807    # old blocks go when the log is longer and a snapshot covers them
+//! bytes = 9223372036854775807    # old blocks go when the log is longer and snapshots cover them,
+//! blocks = 9223372036854775807   # or when there are more than this and a file of the log
+//! snapshot_bytes = 67108864      # bytes of blocks from one snapshot to the next, at least, rounded
+//!                                # up to a power of two; more while snapshots are longer; 0 for none
 //!
 //! [ledger]
 //! blocks_per_segment = 1024      # blocks in a file of the log
 //! wal_file_bytes = 16777216      # bytes in a file of the write-ahead log
-//! snapshot_every = 64            # checkpoints from one snapshot to the next; 0 for none
+//! snapshot_every = 0             # a snapshot every so many checkpoints, too; 0 for none
 //!
 //! [links]
 //! max_clients = 1024             # how many clients may be linked
@@ -45,8 +48,9 @@
 //! max_queue = 67108864           # the most bytes that wait for a replica
 //!
 //! [catch_up]
-//! timeout_ms = 500               # how long a peer may take to send blocks
+//! timeout_ms = 500               # how long a peer may take to send blocks; four times that for state
 //! buffer_bytes = 67108864        # the most bytes of blocks that wait for their certificate
+//! state_after = 4096             # further behind than so many blocks, state is fetched if it is shorter
 //! ```
 
 use crate::genesis::{Genesis, GenesisError};
@@ -218,7 +222,7 @@ entry!(ConsensusEntry {
     total_ops: usize,
     total_bytes: usize,
 });
-entry!(RetainEntry { bytes: u64 });
+entry!(RetainEntry { bytes: u64, blocks: u64, snapshot_bytes: u64 });
 entry!(LedgerEntry {
     blocks_per_segment: At<u32>,
     wal_file_bytes: u64,
@@ -230,7 +234,7 @@ entry!(LinksEntry {
     max_client_queue: usize,
     max_queue: usize,
 });
-entry!(CatchUpEntry { timeout_ms: u64, buffer_bytes: usize });
+entry!(CatchUpEntry { timeout_ms: u64, buffer_bytes: usize, state_after: u64 });
 
 fn set<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
@@ -298,6 +302,7 @@ impl CatchUpEntry {
     fn apply(self, settings: &mut SyncSettings) {
         set_ms(&mut settings.timeout, self.timeout_ms);
         set(&mut settings.buffer_bytes, self.buffer_bytes);
+        set(&mut settings.state_after, self.state_after);
     }
 }
 
@@ -473,6 +478,8 @@ impl ReplicaConfig {
         }
         consensus.apply(&mut config.node.consensus);
         set(&mut config.node.ledger.blocks.retain_bytes, retain.bytes);
+        set(&mut config.node.ledger.blocks.retain_blocks, retain.blocks);
+        set(&mut config.node.snapshot_bytes, retain.snapshot_bytes);
         ledger.apply(&source, &mut config.node)?;
         links.apply(&source, &mut config.limits)?;
         catch_up.apply(&mut config.node.sync);

@@ -28,6 +28,7 @@ pub mod stages;
 pub mod sync;
 mod threads;
 mod toml_error;
+pub mod transfer;
 
 pub use client_home::ClientHome;
 pub use config::{ConfigError, Data, ReplicaConfig};

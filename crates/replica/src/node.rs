@@ -3,6 +3,7 @@
 use crate::home::Home;
 use crate::stages::{Outbox, Stages};
 use crate::sync::SyncSettings;
+use crate::transfer::TransferStatus;
 use crate::{Durability, NodeError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -55,8 +56,11 @@ pub struct NodeSettings {
     /// When what is written counts as durable. A [`Node`] syncs in [`Node::step`], and treats
     /// `Group` as `Sync`: it has no clock to wait by.
     pub durability: Durability,
-    /// How many checkpoints from one snapshot to the next; 0 for no snapshots.
+    /// How many checkpoints from one snapshot to the next; 0 for not by their number.
     pub snapshot_every: u64,
+    /// How many bytes of blocks from one snapshot to the next at least, rounded up to a power of
+    /// two; more while snapshots are longer than that. 0 for not by bytes.
+    pub snapshot_bytes: u64,
     /// Catching up.
     pub sync: SyncSettings,
     /// What a home without a write-ahead log means.
@@ -75,7 +79,8 @@ impl NodeSettings {
             lag: 0,
             ledger: LedgerSettings::default(),
             durability: Durability::default(),
-            snapshot_every: 64,
+            snapshot_every: 0,
+            snapshot_bytes: 64 << 20,
             sync: SyncSettings::default(),
             no_log: NoLog::default(),
         }
@@ -106,8 +111,10 @@ pub struct NodeStatus {
     pub block: Digest,
     /// The last checkpoint that was computed, with the state digest.
     pub checkpoint: Option<Checkpoint>,
-    /// Whether blocks are being fetched from others.
+    /// Whether blocks or state are being fetched from others.
     pub catching_up: bool,
+    /// How the fetching of state goes, or went the last time.
+    pub transfer: Option<TransferStatus>,
     /// Whether clients are turned away, since later stages are behind.
     pub busy: bool,
     /// Where the protocol stands.
@@ -260,6 +267,8 @@ impl<P: Protocol> Stages<P> {
                     self.log.handle(command, out)?;
                 }
                 self.log.commit(sync, out)?;
+            } else if self.log.has_work() {
+                self.log.work(out)?;
             } else {
                 return Ok(());
             }

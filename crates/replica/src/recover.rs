@@ -7,13 +7,13 @@
 
 use crate::home::Part;
 use crate::node::{NoLog, NodeSettings};
-use crate::stages::{ExecuteStage, Head, LogStage, OrderStage, Outbox, must_equal};
+use crate::stages::{ExecuteStage, Head, LogStage, OrderStage, Outbox, Rhythm, must_equal};
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
 use tercio_crypto::{Hasher, Instance, Keyring, Signer};
 use tercio_execution::{Application, Engine};
-use tercio_ledger::{BlockLog, SnapshotStore, Wal};
+use tercio_ledger::{BlockLog, Snapshot, SnapshotStore, Wal};
 use tercio_types::{
     Batch, CertifiedCheckpoint, Checkpoint, Digest, Height, Membership, Principal, SeqNum,
 };
@@ -99,23 +99,32 @@ impl<P: Protocol> Stages<P> {
         let digest = membership_digest(membership);
         let epoch = membership.epoch();
         let mut engine = Engine::new(app, suite, chain, epoch, digest, settings.lag);
-        if let Some(snapshot) = snapshots.latest()? {
-            let height = snapshot.checkpoint.height;
-            let restored = engine.restore(&snapshot.checkpoint, &snapshot.chunks);
+        let mut rhythm = Rhythm::new(settings.snapshot_every, settings.snapshot_bytes);
+        let mut stable = blocks.latest_certificate()?;
+        if let Some(Snapshot { head, chunks }) = snapshots.latest()? {
+            let certificate = head.certificate;
+            let (seq, height) = (certificate.checkpoint.seq, certificate.checkpoint.height);
+            let restored = engine.restore(&certificate.checkpoint, &chunks);
             restored.map_err(|why| NodeError::Snapshot { height, why })?;
-            // The log's end may have been lost with the page cache, but the snapshot was not.
+            rhythm.restored(head.chain_bytes, &chunks);
+            // The log's end may have been lost with the page cache, but the snapshot was not; or
+            // the snapshot came from others, and the log was not begun anew yet.
             if blocks.tip().0 < height {
                 blocks.restart_after(height, engine.block())?;
+            }
+            if stable.as_ref().is_none_or(|stable| stable.checkpoint.seq < seq) {
+                blocks.put_certificate(&certificate)?;
+                stable = Some(certificate);
             }
         } else {
             // Before the first request comes, and not while it waits.
             engine.state_digest();
         }
-        let stable = blocks.latest_certificate()?;
         let interval = settings.consensus.checkpoint_interval;
-        let mut replay = Replay { engine, stable: stable.as_ref(), interval, checkpoints: vec![] };
+        let checkpoints = Vec::new();
+        let mut replay = Replay { engine, rhythm, stable: stable.as_ref(), interval, checkpoints };
         let delivered = replay.run(&blocks)?;
-        let Replay { mut engine, checkpoints, .. } = replay;
+        let Replay { mut engine, rhythm, checkpoints, .. } = replay;
 
         let me = Principal::Replica(settings.me);
         let keyring =
@@ -131,15 +140,10 @@ impl<P: Protocol> Stages<P> {
         };
         let recovery = Recovery { records, lost_log, stable, delivered, windows };
         let protocol = make(keyring.signer(), recovery)?;
-        let execute = ExecuteStage::new(
-            settings.me,
-            keyring.clone(),
-            engine,
-            delivered,
-            settings.snapshot_every,
-        );
-        let mut order = OrderStage::new(settings.me, keyring, protocol, head, settings.sync);
-        let log = LogStage::new(wal, blocks, snapshots);
+        let execute = ExecuteStage::new(settings.me, keyring.clone(), engine, delivered, rhythm);
+        let lag = settings.lag;
+        let mut order = OrderStage::new(settings.me, keyring, protocol, head, lag, settings.sync);
+        let log = LogStage::new(suite, wal, blocks, snapshots);
         let mut outbox = Outbox::default();
         order.do_effects(now, &mut outbox)?;
         for checkpoint in checkpoints {
@@ -153,6 +157,7 @@ impl<P: Protocol> Stages<P> {
 /// Executes the log's blocks again.
 struct Replay<'a> {
     engine: Engine,
+    rhythm: Rhythm,
     stable: Option<&'a CertifiedCheckpoint>,
     interval: u64,
     /// Those above the stable one, for the protocol to sign again.
@@ -171,6 +176,7 @@ impl Replay<'_> {
             let batch = Batch::from_bytes(&block.body, suite)
                 .map_err(|why| NodeError::Body { height, why })?;
             self.engine.replay(&block.header, &batch)?;
+            self.rhythm.block(block.body.len());
         }
         self.finish(head)
     }

@@ -6,6 +6,7 @@
 //! writer still lives: readers look at the process and at the age ([`ReplicaReport::age`]).
 
 use crate::NodeStatus;
+use crate::transfer::{SourceStatus, TransferStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,8 +51,10 @@ pub struct ReplicaReport {
     pub changing: bool,
     /// How many views this process entered after its first.
     pub view_changes: u64,
-    /// Whether blocks are being fetched from others.
+    /// Whether blocks or state are being fetched from others.
     pub catching_up: bool,
+    /// How the fetching of state goes, or went the last time.
+    pub transfer: Option<TransferReport>,
     /// Whether clients are turned away.
     pub busy: bool,
     /// Packages that wait to be ordered.
@@ -88,6 +91,71 @@ pub struct Peer {
     pub problem: Option<String>,
 }
 
+/// How the fetching of state goes, or went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferReport {
+    /// `asking`, `comparing`, `fetching`, `installing` or `pausing`; at the end `done`, `blocks` or
+    /// `nobody`.
+    pub phase: String,
+    /// The height of the state.
+    pub height: u64,
+    /// How many bytes came.
+    pub bytes: u64,
+    /// How many nodes of trees came.
+    pub nodes: u64,
+    /// How many chunks came.
+    pub chunks: u64,
+    /// How many chunks were here already.
+    pub reused: u64,
+    /// Who gives what.
+    pub sources: Vec<SourceReport>,
+    /// Who was dropped as a source, and why.
+    pub dropped: Vec<DroppedReport>,
+}
+
+/// What a replica gives to one that fetches state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceReport {
+    /// Which replica.
+    pub replica: u16,
+    /// How many bytes came from it.
+    pub bytes: u64,
+    /// `asked`, `source`, `elsewhere` or `dropped`.
+    pub state: String,
+}
+
+/// A replica that was no good as a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedReport {
+    /// Which replica.
+    pub replica: u16,
+    /// Why.
+    pub reason: String,
+}
+
+impl From<&TransferStatus> for TransferReport {
+    fn from(status: &TransferStatus) -> Self {
+        let source = |source: &SourceStatus| SourceReport {
+            replica: source.replica.0,
+            bytes: source.bytes,
+            state: source.state.to_owned(),
+        };
+        let dropped = status.dropped.iter();
+        Self {
+            phase: status.phase.to_owned(),
+            height: status.height.0,
+            bytes: status.bytes,
+            nodes: status.nodes,
+            chunks: status.chunks,
+            reused: status.reused,
+            sources: status.sources.iter().map(source).collect(),
+            dropped: dropped
+                .map(|(id, reason)| DroppedReport { replica: id.0, reason: (*reason).to_owned() })
+                .collect(),
+        }
+    }
+}
+
 impl ReplicaReport {
     /// What the status of a replica amounts to, but for what only its process knows: pid, time,
     /// memory and the height at its start.
@@ -111,6 +179,7 @@ impl ReplicaReport {
             changing: protocol.changing,
             view_changes: protocol.view_changes,
             catching_up: status.catching_up,
+            transfer: status.transfer.as_ref().map(TransferReport::from),
             busy: status.busy,
             pending: protocol.pending as u64,
             waiting: protocol.waiting.as_ref().map(|(awaited, missing)| Waiting {

@@ -12,8 +12,8 @@
 //! - A peer that does not answer in time, sends junk, or sends blocks that no certificate covers is
 //!   passed over, counted, and what it sent is forgotten.
 //!
-//! When every peer has let the blocks go (`retain.bytes`), only a snapshot of another can help; a
-//! replica does not fetch one by itself.
+//! When every peer has let the blocks go (`retain.bytes`), only the state of another can help
+//! ([`Step::NobodyHas`], [`crate::transfer`]).
 //!
 //! ```text
 //! FETCH_BLOCKS   key: sequence = first height; body = last height: u64
@@ -47,11 +47,13 @@ pub struct SyncSettings {
     pub timeout: Duration,
     /// The most bytes of blocks that wait for their certificate.
     pub buffer_bytes: usize,
+    /// Further behind than so many blocks, a replica fetches state if that is fewer bytes.
+    pub state_after: u64,
 }
 
 impl Default for SyncSettings {
     fn default() -> Self {
-        Self { timeout: Duration::from_millis(500), buffer_bytes: 64 << 20 }
+        Self { timeout: Duration::from_millis(500), buffer_bytes: 64 << 20, state_after: 4096 }
     }
 }
 
@@ -169,6 +171,8 @@ pub enum Step {
     },
     /// Execute.
     Replay(CertifiedBlocks),
+    /// Everybody who answered has let the first block go: look for a state. Catching up has ended.
+    NobodyHas,
 }
 
 /// Where the chain stands that blocks are added to.
@@ -206,6 +210,8 @@ pub struct CatchUp {
     pause: Option<Instant>,
     /// Who was no help since the last progress.
     tried: ReplicaSet,
+    /// Whether one of them said that it does not hold the blocks.
+    gone: bool,
     next_peer: ReplicaId,
     dropped: BTreeMap<&'static str, u64>,
 }
@@ -228,6 +234,7 @@ impl CatchUp {
             asked: None,
             pause: None,
             tried: ReplicaSet::EMPTY,
+            gone: false,
             next_peer,
             dropped: BTreeMap::new(),
         }
@@ -255,6 +262,7 @@ impl CatchUp {
     ) -> Option<Step> {
         self.target = Some(target);
         self.tried = ReplicaSet::EMPTY;
+        self.gone = false;
         self.go_on_from(Tip { height, hash, seq }, now)
     }
 
@@ -285,6 +293,10 @@ impl CatchUp {
         let peers = (0..n).map(|i| ReplicaId((self.next_peer.0 + i) % n));
         let Some(peer) = peers.into_iter().find(|p| *p != self.me && !self.tried.contains(*p))
         else {
+            if self.gone {
+                self.target = None;
+                return Some(Step::NobodyHas);
+            }
             // Nobody could help; perhaps somebody can later.
             self.pause = Some(now + self.settings.timeout);
             return None;
@@ -299,6 +311,7 @@ impl CatchUp {
     fn pass_over(&mut self, peer: ReplicaId, reason: &'static str, now: Instant) -> Option<Step> {
         *self.dropped.entry(reason).or_default() += 1;
         self.tried.insert(peer);
+        self.gone |= reason == "blocks_none";
         self.asked = None;
         self.forget();
         self.ask(now)
@@ -322,6 +335,7 @@ impl CatchUp {
             Ok(Some(certificate)) => {
                 let blocks = std::mem::take(&mut self.buffer);
                 self.tried = ReplicaSet::EMPTY;
+                self.gone = false;
                 Some(Step::Replay(CertifiedBlocks { blocks, certificate }))
             }
             Ok(None) => self.ask(now),

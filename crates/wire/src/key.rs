@@ -44,6 +44,10 @@ impl Kind {
     pub const BLOCKS: Self = Self(49);
     /// A backup hands a client's package to another replica.
     pub const FORWARD: Self = Self(50);
+    /// Asks a replica for pieces of a certified state.
+    pub const FETCH_STATE: Self = Self(51);
+    /// Hands pieces of state over.
+    pub const STATE: Self = Self(52);
 }
 
 /// What an authenticator covers.

@@ -31,11 +31,13 @@ pub struct BlockLogSettings {
     pub blocks_per_segment: u32,
     /// `retain.bytes`: [`BlockLog::prune`] removes the oldest segments while the log is longer.
     pub retain_bytes: u64,
+    /// `retain.blocks`: or while it holds more blocks than this.
+    pub retain_blocks: u64,
 }
 
 impl Default for BlockLogSettings {
     fn default() -> Self {
-        Self { blocks_per_segment: 1024, retain_bytes: u64::MAX }
+        Self { blocks_per_segment: 1024, retain_bytes: u64::MAX, retain_blocks: u64::MAX }
     }
 }
 
@@ -228,6 +230,18 @@ impl BlockLog {
         closed + self.open.written + self.buffer.len() as u64
     }
 
+    /// About how long the blocks above `height` are, in bytes, to a segment; `None` when the first
+    /// of them is gone.
+    #[must_use]
+    pub fn bytes_after(&self, height: Height) -> Option<u64> {
+        if height >= self.tip.0 {
+            return Some(0);
+        }
+        let first = self.segment_of(height.next())?;
+        let closed: u64 = self.closed.range(first..).map(|(_, footer)| footer.len).sum();
+        Some(closed + self.open.written + self.buffer.len() as u64)
+    }
+
     /// The first height of the segment that has `height`.
     fn segment_of(&self, height: Height) -> Option<Height> {
         if height < self.first_height() || height > self.tip.0 {
@@ -281,7 +295,8 @@ impl BlockLog {
         }
     }
 
-    /// Removes the oldest closed segments while the log is longer than `retain_bytes`, but none
+    /// Removes the oldest closed segments while the log is longer than `retain_bytes`, or holds
+    /// `retain_blocks` and the segment, but none
     /// with a block above `snapshot`, the height of the latest snapshot; gives how many.
     ///
     /// # Errors
@@ -289,8 +304,13 @@ impl BlockLog {
     pub fn prune(&mut self, snapshot: Height) -> Result<usize, LedgerError> {
         self.disk.check()?;
         let mut removed = 0;
-        while self.bytes() > self.settings.retain_bytes {
-            let Some((&first, footer)) = self.closed.first_key_value() else { break };
+        while let Some((&first, footer)) = self.closed.first_key_value() {
+            // So many blocks are left at least: a segment goes when the others have enough.
+            let left = self.tip.0.0 - first.0 + 1 - u64::from(footer.count);
+            let BlockLogSettings { retain_bytes, retain_blocks, .. } = self.settings;
+            if self.bytes() <= retain_bytes && left < retain_blocks {
+                break;
+            }
             if first.0 + u64::from(footer.count) - 1 > snapshot.0 {
                 break;
             }

@@ -1,6 +1,7 @@
 //! A directory of the file system.
 
 use super::Storage;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,6 +16,8 @@ const OPEN_FILES: usize = 8;
 pub struct DirStorage {
     path: PathBuf,
     open: BTreeMap<String, OpenFile>,
+    /// The file that was read last, beyond those.
+    read: RefCell<Option<(String, File)>>,
 }
 
 #[derive(Debug)]
@@ -60,7 +63,7 @@ impl DirStorage {
             let synced = File::open(parent).and_then(|dir| dir.sync_all());
             synced.map_err(|e| describe("sync", parent, &e))?;
         }
-        Ok(Self { path, open: BTreeMap::new() })
+        Ok(Self { path, open: BTreeMap::new(), read: RefCell::new(None) })
     }
 
     /// Opens a directory that must exist.
@@ -70,7 +73,7 @@ impl DirStorage {
     pub fn open_existing(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         fs::read_dir(&path).map_err(|e| describe("open", &path, &e))?;
-        Ok(Self { path, open: BTreeMap::new() })
+        Ok(Self { path, open: BTreeMap::new(), read: RefCell::new(None) })
     }
 
     /// The directory.
@@ -82,6 +85,21 @@ impl DirStorage {
     fn file_path(&self, name: &str) -> PathBuf {
         assert!(!name.contains('/') && !name.starts_with('.'), "file names are the ledger's own");
         self.path.join(name)
+    }
+
+    /// Reads from a file that is kept open until another is read: whoever reads here and there
+    /// stays with one file for a while.
+    fn reading<R>(&self, name: &str, read: impl FnOnce(&File) -> io::Result<R>) -> io::Result<R> {
+        let mut kept = self.read.borrow_mut();
+        match &mut *kept {
+            Some((held, file)) if held == name => read(file),
+            _ => {
+                let file = File::open(self.file_path(name))?;
+                let result = read(&file);
+                *kept = Some((name.to_owned(), file));
+                result
+            }
+        }
     }
 
     fn appendable(&mut self, name: &str) -> io::Result<&mut OpenFile> {
@@ -124,7 +142,7 @@ impl Storage for DirStorage {
         let path = self.file_path(name);
         match self.open.get(name) {
             Some(open) => open.file.read_exact_at(&mut bytes, offset),
-            None => File::open(&path).and_then(|f| f.read_exact_at(&mut bytes, offset)),
+            None => self.reading(name, |file| file.read_exact_at(&mut bytes, offset)),
         }
         .map_err(|e| describe("read", &path, &e))?;
         Ok(bytes)
@@ -149,6 +167,7 @@ impl Storage for DirStorage {
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
         self.open.remove(name);
+        self.read.take();
         let path = self.file_path(name);
         fs::remove_file(&path).map_err(|e| describe("remove", &path, &e))
     }
@@ -156,6 +175,7 @@ impl Storage for DirStorage {
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         self.open.remove(from);
         self.open.remove(to);
+        self.read.take();
         let path = self.file_path(from);
         fs::rename(&path, self.file_path(to)).map_err(|e| describe("rename", &path, &e))
     }

@@ -10,10 +10,12 @@
 //!   the height.
 //! - Certified blocks are executed as the log's own are, and the state must then be the certified
 //!   one.
+//! - The state has one owner, this stage. A fetched one replaces it here, between two executions.
 
-use super::{Outbox, Question, ToExecute, ToLog, ToOrder};
+use super::{Outbox, Question, Rhythm, StateAt, ToExecute, ToLog, ToOrder};
 use crate::NodeError;
 use crate::sync::CertifiedBlocks;
+use crate::transfer::{Install, Pieces};
 use bytes::Bytes;
 use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
@@ -33,9 +35,7 @@ pub struct ExecuteStage {
     suite: Suite,
     keyring: Keyring,
     engine: Engine,
-    /// How many checkpoints from one snapshot to the next; 0 for none.
-    snapshot_every: u64,
-    since_snapshot: u64,
+    rhythm: Rhythm,
     /// The number up to which all is executed; ahead of the engine's after null requests.
     executed: SeqNum,
 }
@@ -47,10 +47,10 @@ impl ExecuteStage {
         keyring: Keyring,
         engine: Engine,
         executed: SeqNum,
-        snapshot_every: u64,
+        rhythm: Rhythm,
     ) -> Self {
         let suite = keyring.membership().suite();
-        Self { me, suite, keyring, engine, snapshot_every, since_snapshot: 0, executed }
+        Self { me, suite, keyring, engine, rhythm, executed }
     }
 
     /// The engine.
@@ -89,6 +89,11 @@ impl ExecuteStage {
                 out.order.push_back(ToOrder::Verdict { seq, digest: batch.digest, accept });
             }
             ToExecute::Replay(blocks) => self.replay(blocks, out)?,
+            ToExecute::Pieces => {
+                let pieces = Box::new(Pieces::of(self.suite, self.engine.snapshot()));
+                out.order.push_back(ToOrder::Pieces(pieces));
+            }
+            ToExecute::Install(install) => self.install(install, out)?,
         }
         Ok(())
     }
@@ -102,6 +107,7 @@ impl ExecuteStage {
             let executed = self.engine.execute(seq, &batch.batch, batch.digest);
             if let Some(header) = executed.block {
                 block = Some((header.height, self.engine.block()));
+                self.rhythm.block(batch.bytes.len());
                 out.log.push_back(ToLog::Block { header, body: batch.bytes.clone() });
             }
             for reply in executed.replies {
@@ -115,13 +121,29 @@ impl ExecuteStage {
     /// The checkpoint at `seq`, with a snapshot when one is due.
     fn checkpoint(&mut self, seq: SeqNum, out: &mut Outbox) -> Checkpoint {
         let checkpoint = self.engine.checkpoint(seq);
-        self.since_snapshot += 1;
-        if self.snapshot_every > 0 && self.since_snapshot >= self.snapshot_every {
-            self.since_snapshot = 0;
+        if self.rhythm.checkpoint() {
             let chunks = self.engine.snapshot();
-            out.log.push_back(ToLog::Snapshot { checkpoint: checkpoint.clone(), chunks });
+            let chain_bytes = self.rhythm.taken(&chunks);
+            let checkpoint = checkpoint.clone();
+            out.log.push_back(ToLog::Snapshot(StateAt { checkpoint, chain_bytes, chunks }));
         }
         checkpoint
+    }
+
+    /// Goes to a state that was fetched: every piece of it was checked as it came.
+    fn install(&mut self, install: Install, out: &mut Outbox) -> Result<(), NodeError> {
+        let Install { certificate, chain_bytes, chunks } = install;
+        let checkpoint = certificate.checkpoint.clone();
+        assert!(checkpoint.seq > self.executed, "state goes forward");
+        let height = checkpoint.height;
+        let restored = self.engine.restore(&checkpoint, &chunks);
+        restored.map_err(|why| NodeError::Snapshot { height, why })?;
+        self.executed = checkpoint.seq;
+        self.rhythm.restored(chain_bytes, &chunks);
+        let windows = self.engine.windows();
+        let state = StateAt { checkpoint, chain_bytes, chunks };
+        out.log.push_back(ToLog::Installed { certificate, state, windows });
+        Ok(())
     }
 
     fn reply(&mut self, reply: PackageReply, view: View, out: &mut Outbox) {
@@ -179,6 +201,7 @@ impl ExecuteStage {
             let batch = Batch::from_bytes(&block.body, self.suite)
                 .map_err(|why| NodeError::Body { height, why })?;
             self.engine.replay(&block.header, &batch)?;
+            self.rhythm.block(block.body.len());
             out.log.push_back(ToLog::Block { header: block.header, body: block.body });
         }
         let seq = certificate.checkpoint.seq;

@@ -3,19 +3,27 @@
 //! - A record of the write-ahead log is acknowledged once it is durable, in the sense of the
 //!   durability that was asked for, together with all before it.
 //! - Old records go only when the blocks that replace them are as durable as they were.
-//! - A snapshot is written when the checkpoint that it stands for has a certificate.
-//! - Blocks are read for others, at most about 1 MiB at a time.
+//! - A snapshot is written when the checkpoint that it stands for has a certificate, in slices
+//!   ([`LogStage::work`]), each made durable on its own, so that nothing waits long behind one.
+//! - A state that came from others is a snapshot first, and only then the block log begins anew.
+//! - Blocks are read for others, at most about 1 MiB at a time; pieces of state from a snapshot's
+//!   file, at most about 256 KiB at a time.
 //!
 //! A failed write or sync stops the replica: what is on the disk is not known any more.
 
-use super::{Outbox, ToLog, ToOrder};
+use super::{Outbox, StateAt, ToLog, ToOrder};
 use crate::NodeError;
 use crate::sync;
-use bytes::Bytes;
-use std::collections::BTreeMap;
+use crate::transfer::message::FetchState;
+use crate::transfer::{Keep, Server};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use tercio_consensus::PersistId;
-use tercio_ledger::{BlockLog, LedgerError, SnapshotStore, Wal};
-use tercio_types::{Checkpoint, Digest, Height, ReplicaId, SeqNum, SignatureBytes};
+use tercio_ledger::{BlockLog, LedgerError, SnapshotHead, SnapshotStore, Wal};
+use tercio_types::{
+    CertifiedCheckpoint, ClientId, Digest, Height, ReplicaId, RequestWindow, SeqNum,
+    SignatureBytes, Suite,
+};
 
 /// How many attestations wait for their block.
 const MAX_EARLY: usize = 1024;
@@ -32,15 +40,26 @@ pub struct LogStage {
     dirty: bool,
     /// Attestations of blocks that are not here yet: a quorum of the others may be ahead.
     early: BTreeMap<Height, (Digest, Vec<(ReplicaId, SignatureBytes)>)>,
+    suite: Suite,
     /// The latest certified checkpoint.
-    certified: Option<Checkpoint>,
+    certified: Option<Arc<CertifiedCheckpoint>>,
     /// A snapshot that has no certificate yet.
-    pending: Option<(Checkpoint, Vec<(Bytes, Bytes)>)>,
+    pending: Option<StateAt>,
+    /// One that has, and waits until that before it is written.
+    ready: Option<(Arc<CertifiedCheckpoint>, StateAt)>,
+    /// The snapshot that is being written, and what it is of.
+    keep: Option<(Keep, Height)>,
+    /// What is said when the snapshot that is being written is durable: a state was installed.
+    installing: Option<(Arc<CertifiedCheckpoint>, BTreeMap<ClientId, RequestWindow>)>,
+    /// Who wants pieces of a state.
+    asked: VecDeque<(ReplicaId, u64, FetchState)>,
+    server: Server,
 }
 
 impl LogStage {
-    pub(crate) fn new(wal: Wal, blocks: BlockLog, snapshots: SnapshotStore) -> Self {
+    pub(crate) fn new(suite: Suite, wal: Wal, blocks: BlockLog, snapshots: SnapshotStore) -> Self {
         Self {
+            suite,
             wal,
             blocks,
             snapshots,
@@ -50,6 +69,11 @@ impl LogStage {
             early: BTreeMap::new(),
             certified: None,
             pending: None,
+            ready: None,
+            keep: None,
+            installing: None,
+            asked: VecDeque::new(),
+            server: Server::default(),
         }
     }
 
@@ -73,7 +97,7 @@ impl LogStage {
             ToLog::Prune(stable) => self.prune(stable)?,
             ToLog::Certificate(certificate) => {
                 self.blocks.put_certificate(&certificate)?;
-                self.certified = Some(certificate.checkpoint.clone());
+                self.certified = Some(certificate);
                 self.dirty = true;
                 self.keep_snapshot()?;
             }
@@ -92,10 +116,22 @@ impl LogStage {
                 }
                 self.dirty = true;
             }
-            ToLog::Snapshot { checkpoint, chunks } => {
+            ToLog::Snapshot(state) => {
                 // One at a time is in memory; it waits for its certificate or is overtaken.
-                self.pending.get_or_insert((checkpoint, chunks));
+                self.pending.get_or_insert(state);
                 self.keep_snapshot()?;
+            }
+            ToLog::Installed { certificate, state, windows } => {
+                // Whatever was to be kept is of less use than this.
+                (self.pending, self.ready, self.keep) = (None, None, None);
+                self.installing = Some((certificate.clone(), windows));
+                self.begin_keeping(&certificate, state)?;
+                if self.keep.is_none() {
+                    self.finish_install(out)?;
+                }
+            }
+            ToLog::FetchState { by, number, request } => {
+                self.asked.push_back((by, number, request));
             }
             ToLog::Fetch { by, request } => {
                 let body = sync::serve(&self.blocks, request)?;
@@ -112,20 +148,89 @@ impl LogStage {
         Ok(())
     }
 
-    /// Writes the snapshot whose checkpoint is the certified one, and lets go of blocks that it
-    /// makes unnecessary.
+    /// Begins to write the snapshot whose checkpoint is the certified one.
     fn keep_snapshot(&mut self) -> Result<(), LedgerError> {
         let Some(certified) = &self.certified else { return Ok(()) };
-        if self.pending.as_ref().is_none_or(|(checkpoint, _)| checkpoint.seq > certified.seq) {
+        let stable = certified.checkpoint.seq;
+        if self.pending.as_ref().is_none_or(|state| state.checkpoint.seq > stable) {
             return Ok(());
         }
-        let (checkpoint, chunks) = self.pending.take().expect("just seen");
+        let state = self.pending.take().expect("just seen");
         // One that was overtaken was certified too, but by now it is of no more use than the next.
-        if checkpoint == *certified {
-            self.blocks.sync()?;
-            self.snapshots.write(&checkpoint, chunks)?;
-            self.blocks.prune(checkpoint.height)?;
+        if state.checkpoint == certified.checkpoint {
+            self.ready = Some((certified.clone(), state));
+            self.keep_ready()?;
         }
+        Ok(())
+    }
+
+    fn keep_ready(&mut self) -> Result<(), LedgerError> {
+        if self.keep.is_none()
+            && let Some((certificate, state)) = self.ready.take()
+        {
+            self.begin_keeping(&certificate, state)?;
+        }
+        Ok(())
+    }
+
+    fn begin_keeping(
+        &mut self,
+        certificate: &CertifiedCheckpoint,
+        state: StateAt,
+    ) -> Result<(), LedgerError> {
+        let StateAt { checkpoint, chain_bytes, chunks } = state;
+        let head = SnapshotHead { certificate: certificate.clone(), chain_bytes };
+        let keep = Keep::begin(&mut self.snapshots, self.suite, &head, chunks)?;
+        self.keep = keep.map(|keep| (keep, checkpoint.height));
+        Ok(())
+    }
+
+    /// Whether [`Self::work`] has something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.keep.is_some() || !self.asked.is_empty()
+    }
+
+    /// Does a little of what can wait: a slice of a snapshot, an answer to a replica that fetches
+    /// state. Each takes about as long as writing or reading half a megabyte.
+    ///
+    /// # Errors
+    /// When the storage fails; the replica stops then.
+    pub fn work(&mut self, out: &mut Outbox) -> Result<(), NodeError> {
+        if let Some((by, number, request)) = self.asked.pop_front() {
+            let answer = self.server.answer(&mut self.snapshots, &self.blocks, &request)?;
+            let (body, damaged) = answer;
+            if damaged {
+                out.order.push_back(ToOrder::Dropped("snapshot_damaged"));
+            }
+            out.order.push_back(ToOrder::State { to: by, number, body });
+        }
+        let Some((keep, _)) = &mut self.keep else { return Ok(()) };
+        if !keep.step(&mut self.snapshots)? {
+            return Ok(());
+        }
+        self.keep = None;
+        if self.installing.is_some() {
+            self.finish_install(out)?;
+        }
+        // Blocks that every kept snapshot covers may go; whoever fetches one needs those above it.
+        let oldest = self.snapshots.kept().first().copied().expect("one was just written");
+        let (head, _) = self.snapshots.head(oldest)?;
+        self.blocks.sync()?;
+        self.blocks.prune(head.certificate.checkpoint.height)?;
+        Ok(self.keep_ready()?)
+    }
+
+    /// The fetched state is a durable snapshot: the block log goes on behind it.
+    fn finish_install(&mut self, out: &mut Outbox) -> Result<(), LedgerError> {
+        let (certificate, windows) = self.installing.take().expect("a state was installed");
+        let checkpoint = &certificate.checkpoint;
+        self.early = self.early.split_off(&checkpoint.height.next());
+        self.blocks.restart_after(checkpoint.height, checkpoint.block)?;
+        self.blocks.put_certificate(&certificate)?;
+        self.blocks.sync()?;
+        self.certified = Some(certificate.clone());
+        out.order.push_back(ToOrder::Installed { certificate, windows });
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 mod execute;
 mod log;
 mod order;
+mod rhythm;
 
 pub use execute::ExecuteStage;
 pub use log::LogStage;
@@ -14,9 +15,12 @@ pub use order::{Check, OrderStage};
 
 pub(crate) use execute::must_equal;
 pub(crate) use order::Head;
+pub(crate) use rhythm::Rhythm;
 
 pub use crate::recover::Stages;
 use crate::sync::{CertifiedBlocks, FetchBlocks};
+use crate::transfer::message::FetchState;
+use crate::transfer::{Install, Pieces};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -60,11 +64,25 @@ pub enum ToLog {
         body: Bytes,
     },
     /// The state at a checkpoint, to be kept if it gets a certificate.
-    Snapshot {
-        /// What it is the state of.
-        checkpoint: Checkpoint,
-        /// Labels and data.
-        chunks: Vec<(Bytes, Bytes)>,
+    Snapshot(StateAt),
+    /// A state that came from others was restored: keep it, and begin the block log anew behind
+    /// it.
+    Installed {
+        /// What certifies it.
+        certificate: Arc<CertifiedCheckpoint>,
+        /// The state.
+        state: StateAt,
+        /// Which of each client's requests are done there.
+        windows: BTreeMap<ClientId, RequestWindow>,
+    },
+    /// Another replica wants pieces of a state.
+    FetchState {
+        /// Who.
+        by: ReplicaId,
+        /// Its number for the question.
+        number: u64,
+        /// Which.
+        request: FetchState,
     },
     /// Another replica wants blocks.
     Fetch {
@@ -82,6 +100,17 @@ pub enum Question {
     App(Bytes),
     /// Which of its own numbers are executed.
     Numbers,
+}
+
+/// The state at a checkpoint. It shares memory with the application's, and stays as it is.
+#[derive(Clone, Debug)]
+pub struct StateAt {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+    /// How long the bodies of all blocks up to it are together, in bytes.
+    pub chain_bytes: u64,
+    /// Labels and data.
+    pub chunks: Vec<(Bytes, Bytes)>,
 }
 
 /// What execution is told.
@@ -130,6 +159,10 @@ pub enum ToExecute {
     },
     /// Execute blocks that a quorum vouches for.
     Replay(CertifiedBlocks),
+    /// Take our own state to pieces, so that only what differs is fetched.
+    Pieces,
+    /// Go to a state that was fetched.
+    Install(Install),
 }
 
 /// What ordering is told.
@@ -163,6 +196,24 @@ pub enum ToOrder {
         certificate: Arc<CertifiedCheckpoint>,
         /// Which of each client's requests are done there.
         windows: BTreeMap<ClientId, RequestWindow>,
+    },
+    /// Our own state in pieces.
+    Pieces(Box<Pieces>),
+    /// A fetched state is ours, durably, and the block log goes on behind it.
+    Installed {
+        /// What certifies it.
+        certificate: Arc<CertifiedCheckpoint>,
+        /// Which of each client's requests are done there.
+        windows: BTreeMap<ClientId, RequestWindow>,
+    },
+    /// The answer to [`ToLog::FetchState`].
+    State {
+        /// Who asked.
+        to: ReplicaId,
+        /// Under which number.
+        number: u64,
+        /// The body of the STATE message.
+        body: Bytes,
     },
     /// Something was dropped; the reason, to be counted.
     Dropped(&'static str),

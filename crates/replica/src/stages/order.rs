@@ -5,12 +5,15 @@
 //!   answered REJECT and never reaches the protocol.
 //! - A message of the protocol is authenticated and encoded once, whoever and how many get it.
 //! - What the protocol delivers is executed in order; when it asks to catch up, blocks are fetched
-//!   once all that was delivered is executed ([`crate::sync`]).
+//!   once all that was delivered is executed ([`crate::sync`]), or first a state, when the blocks
+//!   are gone or more bytes than it ([`crate::transfer`]).
 
 use super::{Outbox, Question, ToExecute, ToLog, ToOrder, execute::proposal_time};
 use crate::NodeError;
 use crate::node::NodeStatus;
 use crate::sync::{CatchUp, FetchBlocks, Step, SyncSettings};
+use crate::transfer::message::FetchState;
+use crate::transfer::{self, Transfer};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +26,10 @@ use tercio_types::{
     ReplicaId, SeqNum, Suite,
 };
 use tercio_wire::reject::{Reason, Reject};
-use tercio_wire::{Encode, Forward, Frame, Key, Kind, Message, Received, Request};
+use tercio_wire::{Decode, Encode, Forward, Frame, Key, Kind, Message, Received, Request};
+
+/// How many questions about state wait for answers at most, of each replica.
+const SERVED_AT_ONCE: usize = 16;
 
 /// When a client that found us busy may try again, in milliseconds.
 const BUSY_RETRY_MS: u32 = 20;
@@ -40,6 +46,18 @@ pub(crate) struct Head {
     pub(crate) checkpoint: Option<Checkpoint>,
 }
 
+impl Head {
+    /// At a checkpoint.
+    fn at(checkpoint: &Checkpoint) -> Self {
+        Self {
+            height: checkpoint.height,
+            block: checkpoint.block,
+            seq: checkpoint.seq,
+            checkpoint: Some(checkpoint.clone()),
+        }
+    }
+}
+
 /// The protocol between the network card's side and the other stages.
 pub struct OrderStage<P: Protocol> {
     me: ReplicaId,
@@ -48,6 +66,9 @@ pub struct OrderStage<P: Protocol> {
     keyring: Keyring,
     protocol: P,
     catch_up: CatchUp,
+    transfer: Transfer,
+    /// What is being caught up with.
+    target: Option<Arc<CertifiedCheckpoint>>,
     /// Where to catch up to, once all deliveries are executed.
     wanted: Option<Arc<CertifiedCheckpoint>>,
     /// Deliveries that are not executed yet.
@@ -55,6 +76,10 @@ pub struct OrderStage<P: Protocol> {
     head: Head,
     /// Whose blocks are being read.
     serving: BTreeSet<ReplicaId>,
+    /// How many of whose questions about state wait for an answer.
+    serving_state: BTreeMap<ReplicaId, usize>,
+    /// Further behind than this, state may be the shorter way.
+    state_after: u64,
     /// Whether clients are turned away.
     busy: bool,
     dropped: BTreeMap<&'static str, u64>,
@@ -67,9 +92,11 @@ impl<P: Protocol> OrderStage<P> {
         keyring: Keyring,
         protocol: P,
         head: Head,
+        lag: u16,
         sync: SyncSettings,
     ) -> Self {
         let membership = keyring.membership().clone();
+        let transfer = Transfer::new(me, membership.clone(), lag, sync);
         Self {
             me,
             suite: membership.suite(),
@@ -77,6 +104,10 @@ impl<P: Protocol> OrderStage<P> {
             keyring,
             protocol,
             catch_up: CatchUp::new(me, membership, sync),
+            transfer,
+            target: None,
+            state_after: sync.state_after,
+            serving_state: BTreeMap::new(),
             wanted: None,
             executing: 0,
             head,
@@ -122,11 +153,38 @@ impl<P: Protocol> OrderStage<P> {
                 if let Principal::Replica(peer) = from {
                     let height = Height(blocks.message.seq);
                     let step = self.catch_up.on_blocks(peer, height, &blocks.message.body, now);
-                    self.do_step(step, out);
+                    self.do_step(step, now, out);
+                }
+                Ok(())
+            }
+            Ok(Inbound::FetchState(fetch)) => {
+                self.on_fetch_state(&fetch, out);
+                Ok(())
+            }
+            Ok(Inbound::State(state)) => {
+                if let Principal::Replica(peer) = from {
+                    let Plain { seq: number, body, .. } = &state.message;
+                    self.transfer.on_state(peer, *number, body, now);
+                    self.do_transfer(now, out);
                 }
                 Ok(())
             }
         }
+    }
+
+    /// A replica wants pieces of state; a few answers at a time for each.
+    fn on_fetch_state(&mut self, fetch: &Verified<Received<Plain>>, out: &mut Outbox) {
+        let Principal::Replica(by) = fetch.sender() else { return };
+        let Plain { seq: number, body, .. } = &fetch.message;
+        let Ok(request) = FetchState::from_bytes(body, self.suite) else {
+            return self.drop("fetch_state_malformed");
+        };
+        let waiting = self.serving_state.entry(by).or_default();
+        if *waiting >= SERVED_AT_ONCE {
+            return self.drop("fetch_state_too_many");
+        }
+        *waiting += 1;
+        out.log.push_back(ToLog::FetchState { by, number: *number, request });
     }
 
     fn on_request(
@@ -209,19 +267,42 @@ impl<P: Protocol> OrderStage<P> {
                 self.tell(Event::Verdict { seq, digest, accept }, now, out)
             }
             ToOrder::Replayed { certificate, windows } => {
-                let checkpoint = &certificate.checkpoint;
-                self.head = Head {
-                    height: checkpoint.height,
-                    block: checkpoint.block,
-                    seq: checkpoint.seq,
-                    checkpoint: Some(checkpoint.clone()),
-                };
+                self.head = Head::at(&certificate.checkpoint);
                 let step = self.catch_up.on_replayed(&certificate, now);
-                self.do_step(step, out);
+                self.do_step(step, now, out);
                 if self.catch_up.is_active() {
                     return Ok(());
                 }
+                self.target = None;
                 self.tell(Event::CaughtUp { certificate, windows }, now, out)
+            }
+            ToOrder::Pieces(pieces) => {
+                self.transfer.on_own(*pieces, now);
+                self.do_transfer(now, out);
+                Ok(())
+            }
+            ToOrder::Installed { certificate, windows } => {
+                self.transfer.on_installed();
+                self.head = Head::at(&certificate.checkpoint);
+                let reached = certificate.checkpoint.seq;
+                match self.target.clone().filter(|target| target.checkpoint.seq > reached) {
+                    Some(target) => {
+                        self.begin_blocks(target, now, out);
+                        Ok(())
+                    }
+                    None => {
+                        self.target = None;
+                        self.tell(Event::CaughtUp { certificate, windows }, now, out)
+                    }
+                }
+            }
+            ToOrder::State { to, number, body } => {
+                if let Some(waiting) = self.serving_state.get_mut(&to) {
+                    *waiting = waiting.saturating_sub(1);
+                }
+                let answer = Plain { kind: Kind::STATE, seq: number, body };
+                self.send(to, &answer, out);
+                Ok(())
             }
             ToOrder::Dropped(reason) => {
                 self.drop(reason);
@@ -239,7 +320,8 @@ impl<P: Protocol> OrderStage<P> {
     /// When to call [`Self::handle_timeout`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        [self.protocol.deadline(), self.catch_up.deadline()].into_iter().flatten().min()
+        let fetching = [self.catch_up.deadline(), self.transfer.deadline()];
+        [self.protocol.deadline()].into_iter().chain(fetching).flatten().min()
     }
 
     /// Time has passed.
@@ -249,7 +331,11 @@ impl<P: Protocol> OrderStage<P> {
     pub fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
         if self.catch_up.deadline().is_some_and(|at| at <= now) {
             let step = self.catch_up.on_timeout(now);
-            self.do_step(step, out);
+            self.do_step(step, now, out);
+        }
+        if self.transfer.deadline().is_some_and(|at| at <= now) {
+            self.transfer.on_timeout(now);
+            self.do_transfer(now, out);
         }
         if self.protocol.deadline().is_some_and(|at| at <= now) {
             self.tell(Event::Timeout, now, out)?;
@@ -319,22 +405,59 @@ impl<P: Protocol> OrderStage<P> {
         Ok(())
     }
 
-    /// Begins to fetch blocks when everything that was delivered is executed: only then is it
-    /// known where the chain goes on.
+    /// Begins to catch up when everything that was delivered is executed: only then is it known
+    /// where the chain goes on, and nobody else uses the state.
     fn begin_catch_up(&mut self, now: Instant, out: &mut Outbox) {
         if self.executing > 0 {
             return;
         }
         if let Some(target) = self.wanted.take() {
-            let head = (self.head.height, self.head.block, self.head.seq);
-            let step = self.catch_up.begin(target, head, now);
-            self.do_step(step, out);
+            let behind = target.checkpoint.height.0.saturating_sub(self.head.height.0);
+            self.target = Some(target.clone());
+            if behind > self.state_after {
+                self.begin_transfer(true, now, out);
+            } else {
+                self.begin_blocks(target, now, out);
+            }
         }
     }
 
-    fn do_step(&mut self, step: Option<Step>, out: &mut Outbox) {
+    fn begin_blocks(&mut self, target: Arc<CertifiedCheckpoint>, now: Instant, out: &mut Outbox) {
+        let head = (self.head.height, self.head.block, self.head.seq);
+        let step = self.catch_up.begin(target, head, now);
+        self.do_step(step, now, out);
+    }
+
+    /// Looks for a state to fetch; with `undecided`, if that is the shorter way.
+    fn begin_transfer(&mut self, undecided: bool, now: Instant, out: &mut Outbox) {
+        self.transfer.begin((self.head.height, self.head.seq), undecided, now);
+        self.do_transfer(now, out);
+    }
+
+    fn do_transfer(&mut self, now: Instant, out: &mut Outbox) {
+        while let Some(step) = self.transfer.poll() {
+            match step {
+                transfer::Step::Ask { to, number, request } => {
+                    let body = request.to_bytes();
+                    self.send(to, &Plain { kind: Kind::FETCH_STATE, seq: number, body }, out);
+                }
+                transfer::Step::Own => out.execute.push_back(ToExecute::Pieces),
+                transfer::Step::Install(install) => {
+                    out.execute.push_back(ToExecute::Install(install));
+                }
+                transfer::Step::Blocks => {
+                    if let Some(target) = self.target.clone() {
+                        self.begin_blocks(target, now, out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn do_step(&mut self, step: Option<Step>, now: Instant, out: &mut Outbox) {
         match step {
             None => {}
+            Some(Step::NobodyHas) => self.begin_transfer(false, now, out),
             Some(Step::Ask { to, request }) => {
                 let (seq, body) = (request.from.0, request.body());
                 self.send(to, &Plain { kind: Kind::FETCH_BLOCKS, seq, body }, out);
@@ -387,7 +510,8 @@ impl<P: Protocol> OrderStage<P> {
     #[must_use]
     pub fn status(&self) -> NodeStatus {
         let mut dropped = self.nic.dropped().clone();
-        for (reason, count) in self.dropped.iter().chain(self.catch_up.dropped()) {
+        let fetching = self.catch_up.dropped().iter().chain(self.transfer.dropped());
+        for (reason, count) in self.dropped.iter().chain(fetching) {
             *dropped.entry(reason).or_default() += count;
         }
         NodeStatus {
@@ -395,7 +519,8 @@ impl<P: Protocol> OrderStage<P> {
             height: self.head.height,
             block: self.head.block,
             checkpoint: self.head.checkpoint.clone(),
-            catching_up: self.catch_up.is_active() || self.wanted.is_some(),
+            catching_up: self.target.is_some() || self.wanted.is_some(),
+            transfer: self.transfer.status(),
             busy: self.busy,
             protocol: self.protocol.status(),
             dropped,

@@ -5,6 +5,7 @@ use crate::stages::{ExecuteStage, LogStage, Outbox, ToExecute, ToLog};
 use crate::{Durability, NodeError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
+use std::time::Duration;
 use tercio_transport::Waker;
 
 /// The most commands that execution does before it hands on what came of them.
@@ -24,7 +25,9 @@ impl LogThread {
         // When the next sync may begin.
         let mut next = Clock::monotonic();
         loop {
-            let first = if self.stage.is_dirty() {
+            let first = if self.stage.has_work() {
+                self.queue.recv_timeout(Duration::ZERO)
+            } else if self.stage.is_dirty() {
                 self.queue.recv_deadline(next)
             } else {
                 self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -50,6 +53,7 @@ impl LogThread {
                     }
                 }
             }
+            self.stage.work(&mut out)?;
             if !out.order.is_empty() && self.work.send(out).is_ok() {
                 self.waker.wake();
             }

@@ -109,7 +109,11 @@ impl LoopThread {
         self.work()?;
         while self.ending.is_running() {
             let deadline = self.order.deadline();
-            let wait = deadline.map(|at| at.since(self.clock.now()));
+            let wait = match &self.log {
+                // What can wait goes on between two looks at the links.
+                Seat::Here(log) if log.has_work() => Some(Duration::ZERO),
+                _ => deadline.map(|at| at.since(self.clock.now())),
+            };
             self.transport.poll(wait, &mut events);
             self.answer_questions();
             self.take_done()?;
@@ -124,6 +128,9 @@ impl LoopThread {
             }
             if self.order.deadline().is_some_and(|at| at <= now) {
                 self.order.handle_timeout(now, &mut self.outbox)?;
+            }
+            if let Seat::Here(log) = &mut self.log {
+                log.work(&mut self.outbox)?;
             }
             self.work()?;
             while !self.has_room() && self.ending.is_running() {

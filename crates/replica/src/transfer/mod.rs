@@ -1,0 +1,19 @@
+//! Fetching a certified state from several replicas, piece by piece: `docs/protocol/state-transfer.md`
+//! has the rules.
+//!
+//! - [`Transfer`] asks, checks and puts together; a pure state machine.
+//! - [`message`] is what is said, [`Pieces`] what is known by its digest.
+//! - `serve` answers from a snapshot's file, and `keep` writes one; both in slices.
+
+mod fetch;
+mod keep;
+pub mod message;
+mod pieces;
+mod serve;
+mod status;
+
+pub use fetch::{Install, Step, Transfer};
+pub(crate) use keep::Keep;
+pub use pieces::Pieces;
+pub(crate) use serve::Server;
+pub use status::{SourceStatus, TransferStatus};

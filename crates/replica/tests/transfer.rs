@@ -1,0 +1,375 @@
+//! Fetching state from peers, honest and not: what hangs from a certificate is taken, piece by
+//! piece, and nothing else.
+
+mod common;
+
+use bytes::Bytes;
+use common::{Asker, CLIENT, Net, pbft, quick, secret};
+use std::cell::Cell;
+use std::rc::Rc;
+use tercio_consensus::pbft::Pbft;
+use tercio_crypto::{Instance, Keyring};
+use tercio_execution::{
+    AppError, Application, Keyed, Operation, Outcome, Store, Transaction, View,
+};
+use tercio_replica::NodeSettings;
+use tercio_replica::transfer::TransferStatus;
+use tercio_replica::transfer::message::State;
+use tercio_types::{Authenticator, Digest, Height, Principal, ReplicaId, Suite};
+use tercio_wire::{Decode, Encode, Frame, Kind};
+
+/// Each operation writes under the key that its first two bytes are: 400 bytes, or as many times
+/// 64 KiB as a third byte says; and it counts all operations under another key.
+struct Notes;
+
+impl Transaction for Notes {
+    fn execute(
+        &self,
+        tx: &Operation,
+        _: &tercio_execution::Context,
+        view: &mut View<'_>,
+        result: &mut Vec<u8>,
+    ) -> Outcome {
+        let count =
+            view.get(b"count").map_or(0, |b| u64::from_le_bytes(b[..8].try_into().unwrap()));
+        view.put(b"count", &(count + 1).to_le_bytes());
+        let len = tx.op.get(2).map_or(400, |n| usize::from(*n) << 16);
+        let value: Vec<u8> = (0..len).map(|i| (i as u64 * 31 + count) as u8).collect();
+        view.put(&tx.op[..2], &value);
+        result.extend_from_slice(&(count + 1).to_le_bytes());
+        Outcome::Commit
+    }
+
+    fn query(&self, question: &[u8], store: &Store) -> Result<Bytes, AppError> {
+        Ok(store.get(question).map(|v| Bytes::copy_from_slice(v)).unwrap_or_default())
+    }
+}
+
+fn notes() -> Box<dyn Application> {
+    Box::new(Keyed::new(Notes, Suite::default()))
+}
+
+/// Peers let blocks go as soon as snapshots cover them.
+fn forgetful(settings: &mut NodeSettings) {
+    quick(settings);
+    settings.ledger.blocks.retain_bytes = 1;
+}
+
+fn net(tune: fn(&mut NodeSettings)) -> Net<Pbft> {
+    Net::with(4, Box::new(notes), Box::new(tune), pbft())
+}
+
+/// Operations that write under `keys` keys, one after the other, each asked of all.
+fn write(net: &mut Net<Pbft>, asker: &Asker, first: u64, count: u64, keys: u64) {
+    for number in first..first + count {
+        let op: &'static [u8] = ((number % keys) as u16).to_be_bytes().to_vec().leak();
+        net.ask(asker, number, &[op]);
+        net.until("enough replies", |net| net.replies(asker.id, number).len() > 1);
+    }
+}
+
+fn transfer(net: &Net<Pbft>, i: usize) -> TransferStatus {
+    net.status(i).transfer.expect("state was fetched")
+}
+
+fn together(net: &mut Net<Pbft>, asker: &Asker, next: u64) {
+    write(net, asker, next, 1, 1);
+    net.until("all are at one head", |net| net.agree());
+    assert!(net.stopped.is_empty(), "{:?}", net.stopped);
+}
+
+#[test]
+fn a_new_replica_joins_from_a_snapshot_alone() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    write(&mut net, &asker, 1, 100, 60);
+    net.disks[3] = Default::default();
+    net.start(3);
+    together(&mut net, &asker, 101);
+    let status = transfer(&net, 3);
+    assert_eq!(status.phase, "done");
+    assert!(status.height >= Height(60) && status.chunks > 5, "{status:?}");
+    assert!(status.sources.iter().filter(|source| source.bytes > 0).count() >= 2, "{status:?}");
+    // It answers for what it never executed, and stays where it is over a restart.
+    net.answers.clear();
+    net.ask(&asker, 90, &[&[0, 30]]);
+    net.settle();
+    assert_eq!(net.replies(CLIENT, 90).len(), 4);
+    let before = net.status(3);
+    net.stop(3);
+    net.start(3);
+    assert_eq!(net.status(3).block, before.block);
+    together(&mut net, &asker, 102);
+}
+
+/// Only what differs travels: a replica that has an old state fetches the difference.
+#[test]
+fn what_is_here_already_is_not_fetched_again() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    write(&mut net, &asker, 1, 400, 400);
+    net.until("all are at one head", |net| net.agree());
+    net.cut.insert(ReplicaId(3));
+    write(&mut net, &asker, 401, 60, 5);
+    net.cut.clear();
+    net.wire.clear();
+    together(&mut net, &asker, 461);
+    let status = transfer(&net, 3);
+    assert_eq!(status.phase, "done");
+    // 160 kB of state, of which five keys and one client's newest results are new.
+    assert!(status.reused > 30 && status.chunks < 16 && status.bytes < 64 << 10, "{status:?}");
+}
+
+/// A chunk that is longer than an answer comes in parts.
+#[test]
+fn long_chunks_come_in_parts() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    net.ask(&asker, 1, &[&[9, 9, 12]]);
+    write(&mut net, &asker, 2, 59, 5);
+    net.disks[3] = Default::default();
+    net.start(3);
+    together(&mut net, &asker, 61);
+    let status = transfer(&net, 3);
+    assert!(status.phase == "done" && status.bytes > 12 << 16, "{status:?}");
+}
+
+/// A lag puts results and states into the headers, late, and the engine has a chunk of its own.
+#[test]
+fn the_engines_own_chunk_comes_too() {
+    let mut net = net(|settings| {
+        forgetful(settings);
+        settings.lag = 3;
+    });
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    write(&mut net, &asker, 1, 60, 20);
+    net.disks[3] = Default::default();
+    net.start(3);
+    together(&mut net, &asker, 61);
+    assert_eq!(transfer(&net, 3).phase, "done");
+}
+
+/// Far behind, a replica takes the shorter way: state, though peers have all blocks; and blocks,
+/// when those are fewer bytes.
+#[test]
+fn the_shorter_way_is_taken() {
+    for (keys, phase) in [(1, "done"), (100, "blocks")] {
+        let mut net = net(|settings| {
+            quick(settings);
+            settings.sync.state_after = 20;
+        });
+        let asker = Asker::new(CLIENT, &net.membership);
+        net.stop(3);
+        write(&mut net, &asker, 1, 100, keys);
+        net.disks[3] = Default::default();
+        net.start(3);
+        together(&mut net, &asker, 101);
+        assert_eq!(transfer(&net, 3).phase, phase);
+    }
+}
+
+type Lie = Rc<dyn Fn(State) -> Option<Bytes>>;
+
+/// Changes what `liars` answer about state, authenticated as theirs.
+fn lie(net: &mut Net<Pbft>, liars: &'static [u16], lie: Lie) {
+    let membership = net.membership.clone();
+    net.tamper = Some(Box::new(move |from, to, bytes| {
+        let mut frame = Frame::decode(bytes, Suite::default()).unwrap();
+        let Principal::Replica(liar) = from else { return Some(bytes.clone()) };
+        if frame.key.kind != Kind::STATE || !liars.contains(&liar.0) {
+            return Some(bytes.clone());
+        }
+        frame.body = lie(State::from_bytes(&frame.body, Suite::default()).unwrap())?;
+        frame.key.digest = tercio_crypto::hash(Suite::default(), &[&frame.body]);
+        let key = secret(liar.index());
+        let mut keyring = Keyring::new(from, key, membership.clone(), Instance::default());
+        frame.auth = Authenticator::Mac(keyring.tag(to, &frame.key.to_array()).unwrap());
+        Some(frame.to_bytes())
+    }));
+}
+
+/// Two of three sources lie in this way; they are named, and the third gives it all.
+fn survives(reason: &'static str, how: impl Fn(State) -> Option<Bytes> + 'static) {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    write(&mut net, &asker, 1, 100, 60);
+    net.disks[3] = Default::default();
+    lie(&mut net, &[0, 1], Rc::new(how));
+    net.start(3);
+    together(&mut net, &asker, 101);
+    let status = transfer(&net, 3);
+    assert_eq!(status.phase, "done");
+    let named = |id: u16| status.dropped.contains(&(ReplicaId(id), reason));
+    assert!(named(0) || named(1), "{status:?}");
+    assert!(status.dropped.iter().all(|(id, _)| *id != ReplicaId(2)), "{status:?}");
+    assert!(net.status(3).dropped[reason] > 0);
+}
+
+fn honest(state: &State) -> Option<Bytes> {
+    Some(state.to_bytes())
+}
+
+#[test]
+fn a_source_that_sends_junk_is_dropped() {
+    survives("state_junk", |state| match state {
+        State::Offer(_) => honest(&state),
+        _ => Some(Bytes::from_static(b"junk")),
+    });
+}
+
+#[test]
+fn a_source_that_sends_other_nodes_is_dropped() {
+    survives("state_wrong_node", |mut state| {
+        if let State::Nodes(subtrees) = &mut state {
+            for subtree in subtrees {
+                let mut bytes = subtree.to_vec();
+                *bytes.last_mut().unwrap() ^= 1;
+                *subtree = bytes.into();
+            }
+        }
+        honest(&state)
+    });
+}
+
+#[test]
+fn a_source_that_sends_other_chunks_is_dropped() {
+    survives("state_wrong_chunk", |mut state| {
+        if let State::Chunks(parts) = &mut state {
+            parts.iter_mut().for_each(|(_, part)| *part = Bytes::from_static(b"other"));
+        }
+        honest(&state)
+    });
+}
+
+/// Chunks without an end fill no memory: an empty part that promises more ends it at once.
+#[test]
+fn a_source_whose_chunks_never_end_is_dropped() {
+    survives("state_wrong_chunk", |mut state| {
+        if let State::Chunks(parts) = &mut state {
+            *parts = vec![(true, Bytes::new())];
+        }
+        honest(&state)
+    });
+}
+
+#[test]
+fn a_source_that_sends_nothing_is_dropped() {
+    survives("state_none", |state| match state {
+        State::Nodes(_) => honest(&State::Nodes(vec![])),
+        State::Chunks(_) => honest(&State::Chunks(vec![])),
+        State::Offer(_) => honest(&state),
+    });
+}
+
+#[test]
+fn a_source_that_falls_silent_is_dropped() {
+    survives("state_timed_out", |state| match state {
+        State::Offer(_) => honest(&state),
+        _ => None,
+    });
+}
+
+#[test]
+fn an_offer_without_a_full_certificate_is_none() {
+    survives("offer_wrong_certificate", |mut state| {
+        if let State::Offer(Some(offer)) = &mut state {
+            offer.certificate.signatures.truncate(2);
+        }
+        honest(&state)
+    });
+    survives("offer_wrong_certificate", |mut state| {
+        if let State::Offer(Some(offer)) = &mut state {
+            offer.certificate.checkpoint.state = Digest([7; 32]);
+        }
+        honest(&state)
+    });
+}
+
+#[test]
+fn a_source_that_takes_back_what_it_offered_is_dropped() {
+    survives("offer_lowered", |state| match state {
+        State::Offer(_) => honest(&state),
+        _ => honest(&State::Offer(None)),
+    });
+}
+
+#[test]
+fn a_source_that_repeats_its_offer_instead_of_pieces_is_dropped() {
+    let said = Cell::new(None);
+    survives("offer_instead_of_pieces", move |state| {
+        if let State::Offer(_) = &state {
+            said.set(Some(state.to_bytes()));
+        }
+        let again = said.take();
+        said.set(again.clone());
+        again
+    });
+}
+
+/// When all were dropped there is a pause, and then everybody has another chance.
+#[test]
+fn when_nobody_helps_another_round_begins() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    write(&mut net, &asker, 1, 100, 60);
+    net.disks[3] = Default::default();
+    let lies = Rc::new(Cell::new(0));
+    let told = lies.clone();
+    lie(
+        &mut net,
+        &[0, 1, 2],
+        Rc::new(move |state| match state {
+            State::Chunks(_) if told.get() < 20 => {
+                told.set(told.get() + 1);
+                Some(Bytes::from_static(b"junk"))
+            }
+            _ => honest(&state),
+        }),
+    );
+    net.start(3);
+    together(&mut net, &asker, 101);
+    let status = transfer(&net, 3);
+    assert!(status.phase == "done" && status.dropped.len() == 3, "{status:?}");
+    assert_eq!(lies.get(), 20);
+}
+
+/// Cut off in the midst, while the others go on and let go of what it was fetching.
+#[test]
+fn what_was_fetched_is_kept_when_the_sources_move_on() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    write(&mut net, &asker, 1, 400, 400);
+    net.disks[3] = Default::default();
+    let seen = Cell::new(0);
+    lie(
+        &mut net,
+        &[0, 1, 2],
+        Rc::new(move |state| {
+            if let State::Chunks(_) = &state {
+                seen.set(seen.get() + 1);
+                // The first answer arrives, and then none.
+                return (seen.get() == 1).then(|| state.to_bytes());
+            }
+            honest(&state)
+        }),
+    );
+    net.start(3);
+    net.ask(&asker, 401, &[&[0, 1]]);
+    net.until("some chunks came", |net| net.status(3).transfer.is_some_and(|t| t.chunks > 0));
+    let first = transfer(&net, 3);
+    net.cut.insert(ReplicaId(3));
+    net.tamper = None;
+    write(&mut net, &asker, 402, 60, 5);
+    net.cut.clear();
+    net.wire.clear();
+    together(&mut net, &asker, 462);
+    let status = transfer(&net, 3);
+    assert!(status.phase == "done" && status.seq > first.seq, "{first:?} {status:?}");
+    assert!(first.chunks > 0 && status.reused >= first.chunks / 2, "{first:?} {status:?}");
+}
