@@ -7,13 +7,13 @@ use crate::{ClientAuth, Completion, Failure, Nanos};
 use bytes::Bytes;
 use std::time::Duration;
 use tercio_crypto::{Claim, Claimed};
-use tercio_execution::decode_results;
+use tercio_execution::{decode_results, results_digest};
 use tercio_types::{OpKind, ReplicaId, ReplicaSet, RequestSeq, View};
 use tercio_wire::reject::{Reason, Reject};
-use tercio_wire::{Decode, DecodeError, Frame, Kind};
+use tercio_wire::{Decode, DecodeError, Frame, Kind, Reply, decode_replies, replies_digest};
 
-/// Shorter results are copied, so that they do not keep a whole receive buffer alive.
-const COPY_BELOW: usize = 16 << 10;
+/// Shorter replies are copied, so that they do not keep a whole receive buffer alive.
+const COPY_BELOW: usize = 64 << 10;
 /// A busy replica is not asked again sooner, whatever it says.
 pub(crate) const LEAST_HINT: Duration = Duration::from_millis(5);
 
@@ -38,44 +38,81 @@ impl ClientCore {
         if frame.key.sender != from.0 || !self.membership.contains(from) {
             return self.count("wrong_sender");
         }
-        let first = RequestSeq(frame.key.seq);
-        let wanted = match frame.key.kind {
-            Kind::REPLY | Kind::REJECT => self.pending.contains_key(&first),
-            Kind::ANSWER => self.queries.contains_key(&frame.key.seq),
+        match frame.key.kind {
+            Kind::REPLY => self.on_replies(from, &frame, now),
+            Kind::REJECT | Kind::ANSWER => self.on_other(from, frame, now),
             _ => return self.count("unexpected_kind"),
+        }
+        self.release(now);
+    }
+
+    fn on_other(&mut self, from: ReplicaId, frame: Frame, now: Nanos) {
+        let first = RequestSeq(frame.key.seq);
+        let rejects = frame.key.kind == Kind::REJECT;
+        let wanted = match rejects {
+            true => self.pending.contains_key(&first),
+            false => self.queries.contains_key(&frame.key.seq),
         };
         if !wanted {
-            // Mostly the replies after the f+1 that were enough; not worth checking.
             return self.count("not_waited_for");
         }
         if let Err(reject) = self.keys.verify(Word(&frame)) {
             return self.count(reject.reason());
         }
-        match frame.key.kind {
-            Kind::REPLY => self.on_reply(from, first, frame, now),
-            Kind::REJECT => self.on_reject(from, first, &frame, now),
-            _ => self.on_answer(from, frame),
+        if rejects {
+            self.on_reject(from, first, &frame, now);
+            self.rearm(first);
+        } else {
+            self.on_answer(from, frame);
         }
-        self.rearm(first);
-        self.release(now);
     }
 
-    /// A verified REPLY.
-    fn on_reply(&mut self, from: ReplicaId, first: RequestSeq, frame: Frame, now: Nanos) {
-        let (digest, view) = (frame.key.digest, View(frame.key.view));
-        let mut body = (!frame.body.is_empty()).then_some(frame.body);
-        if body.as_ref().is_some_and(|b| self.held[from.index()] + b.len() > self.settings.max_held)
-        {
-            body = None;
-            self.count("result_not_kept");
+    /// A REPLY: what a replica says of any number of our packages.
+    fn on_replies(&mut self, from: ReplicaId, frame: &Frame, now: Nanos) {
+        let suite = self.membership.suite();
+        // A copy of what is short, once for all of it, so that the receive buffer is free again.
+        let body = match frame.body.len() {
+            len if len < COPY_BELOW => Bytes::copy_from_slice(&frame.body),
+            _ => frame.body.clone(),
+        };
+        let replies = match decode_replies(&body, suite) {
+            Ok(replies) => replies,
+            Err(error) => return self.count(error.reason()),
+        };
+        if !replies.iter().any(|reply| self.pending.contains_key(&reply.first)) {
+            // Mostly the replies after the f+1 that were enough; not worth checking.
+            return self.count("not_waited_for");
         }
-        if let Some(bytes) = &mut body
-            && bytes.len() < COPY_BELOW
-        {
-            *bytes = Bytes::copy_from_slice(bytes);
+        if let Err(reject) = self.keys.verify(Word(frame)) {
+            return self.count(reject.reason());
         }
-        if self.peers.saw_view(from, view) {
+        if replies_digest(&replies, suite) != frame.key.digest {
+            return self.count(DecodeError::Digest.reason());
+        }
+        if self.peers.saw_view(from, View(frame.key.view)) {
             self.follow_primary();
+        }
+        for reply in replies {
+            let first = reply.first;
+            if self.pending.contains_key(&first) {
+                self.on_reply(from, reply, now);
+                self.rearm(first);
+            }
+        }
+    }
+
+    /// An entry of a verified REPLY on a package that is waited for.
+    fn on_reply(&mut self, from: ReplicaId, reply: Reply, now: Nanos) {
+        let Reply { first, digest, results } = reply;
+        let mut body = (!results.is_empty()).then_some(results);
+        if let Some(bytes) = &body {
+            if results_digest(self.membership.suite(), self.me, first, bytes) != Ok(digest) {
+                return self.count("wrong_results");
+            }
+            if self.held[from.index()] + bytes.len() > self.settings.max_held {
+                body = None;
+                self.count("result_not_kept");
+            }
         }
         let pending = self.pending.get_mut(&first).expect("the caller has just seen it");
         self.held[from.index()] -= pending.tally.held(from);

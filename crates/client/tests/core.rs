@@ -9,12 +9,13 @@ use tercio_client::{
     Answer, ClientAuth, ClientCore, Completion, CoreSettings, Failure, Nanos, OpResult,
     SubmitError, Ticket,
 };
+use tercio_execution::{encode_results, results_digest};
 use tercio_types::{
     Authenticator, Height, OpKind, Principal, ReplicaId, RequestSeq, RequestWindow, Suite, Tag,
     View,
 };
 use tercio_wire::reject::Reason;
-use tercio_wire::{Decode, Encode, Frame, Kind};
+use tercio_wire::{Decode, Encode, Frame, Kind, Reply};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -603,7 +604,7 @@ fn forged_foreign_and_broken_frames_count_for_nothing() {
     let mut bytes = good.to_vec();
     *bytes.last_mut().unwrap() ^= 1;
     w.hear(1, &bytes.into());
-    assert_eq!(w.counter("wrong_digest"), 1);
+    assert_eq!(w.counter("wrong_results"), 1);
     // A package that was never sent, and a kind that clients do not get.
     w.full(1, 77, &wrong);
     assert_eq!(w.counter("not_waited_for"), 1);
@@ -722,10 +723,51 @@ fn agreed_bytes_that_are_no_results_are_an_error() {
     w.submit("op");
     for r in [1, 2] {
         let body = Bytes::from_static(b"no list");
-        let bytes = w.replicas[usize::from(r)].say(Kind::REPLY, 2, digest(&body), body);
+        let bytes = w.replicas[usize::from(r)].reply(RequestSeq(2), digest(&body), body);
         w.hear(r, &bytes);
     }
-    assert!(matches!(w.outcome(), Err(Failure::BadResults(_))));
+    assert_eq!((w.counter("wrong_results"), w.done()), (2, vec![]), "nobody's word");
+    // Results that are another operation's, and a digest of all that is not that of the parts.
+    let other = w.replicas[1].full(RequestSeq(3), &did("op"));
+    let mut moved = Frame::decode(&other, Suite::default()).unwrap();
+    let mut body = moved.body.to_vec();
+    body[8..16].copy_from_slice(&2u64.to_le_bytes());
+    moved.body = body.into();
+    w.hear(1, &moved.to_bytes());
+    assert_eq!(w.counter("wrong_results"), 3);
+    let mut body = moved.body.to_vec();
+    body[20] ^= 1;
+    moved.body = body.into();
+    w.hear(1, &moved.to_bytes());
+    assert_eq!((w.counter("wrong_digest"), w.done()), (1, vec![]));
+}
+
+/// One frame answers several packages, some in full and some by digest, each for itself.
+#[test]
+fn a_reply_answers_any_number_of_packages() {
+    let mut w = World::new(4);
+    for op in ["a", "b", "c"] {
+        w.submit(op);
+    }
+    let entry = |first: u64, op: &'static str, full: bool| {
+        let (first, results) = (RequestSeq(first), encode_results(&did(op)));
+        let digest = results_digest(Suite::default(), ME, first, &results).unwrap();
+        Reply { first, digest, results: if full { results } else { Bytes::new() } }
+    };
+    let one = w.replicas[1].replies(&[entry(1, "a", true), entry(2, "b", false)]);
+    let two = [entry(2, "b", true), entry(3, "x", true), entry(1, "a", false), entry(9, "z", true)];
+    let two = w.replicas[2].replies(&two);
+    let three = w.replicas[3].replies(&[entry(3, "c", false)]);
+    w.hear(1, &one);
+    assert_eq!(w.done(), []);
+    w.hear(2, &two);
+    let done: Vec<_> = w.done().into_iter().map(|c| (c.first.0, c.outcome)).collect();
+    assert_eq!(done, [(2, Ok(did("b"))), (1, Ok(did("a")))]);
+    w.hear(3, &three);
+    assert_eq!(w.done(), [], "only one replica says so");
+    let last = w.replicas[0].replies(&[entry(3, "c", true)]);
+    w.hear(0, &last);
+    assert_eq!(w.outcome(), Ok(did("c")));
 }
 
 #[test]

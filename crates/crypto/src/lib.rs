@@ -16,13 +16,14 @@ mod keyring;
 mod mac;
 mod merkle;
 mod secret;
+mod sha256;
 mod signature;
 mod verified;
 
 pub use hash::{Hasher, hash};
 pub use keyring::{Instance, Keyring, Reject, Signer, verify_signed};
 pub use mac::MacKey;
-pub use merkle::merkle_root;
+pub use merkle::{merkle_leaf, merkle_root};
 pub use secret::{KeyError, SecretKey, x25519_public};
 pub use signature::{SignatureItem, verify, verify_batch};
 pub use verified::{Claim, Claimed, Proof, Verified};

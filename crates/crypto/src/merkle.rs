@@ -1,22 +1,47 @@
-//! Binary Merkle trees as in RFC 6962 section 2.1: leaves and nodes are hashed under different
-//! prefixes, and a tree that is not full splits at the largest power of two below its size.
+//! Merkle trees of sixteen children a node: half the hashing of a binary tree, since a node's
+//! padding and prefix are spread over more children. Leaves and nodes are hashed under different
+//! prefixes, as in RFC 6962, so that neither passes for the other.
 
 use crate::hash;
 use tercio_types::{Digest, EMPTY_ROOT, Suite};
 
-/// The root over `leaves`, given as the digests of their content. No leaves give [`EMPTY_ROOT`].
+/// The children of a node.
+const CHILDREN: usize = 16;
+
+/// The digest of a leaf with this content.
 #[must_use]
-pub fn merkle_root(suite: Suite, leaves: &[Digest]) -> Digest {
-    match leaves {
+pub fn merkle_leaf(suite: Suite, content: &[&[u8]]) -> Digest {
+    let mut hasher = crate::Hasher::new(suite);
+    hasher.update(&[0]);
+    content.iter().for_each(|part| hasher.update(part));
+    hasher.finish()
+}
+
+/// The root over digests of leaves, or over roots of trees that are to be parts of this one. Each
+/// level hashes sixteen digests into one, and the rest at its end; a single digest is its own root.
+/// None give [`EMPTY_ROOT`].
+#[must_use]
+pub fn merkle_root(suite: Suite, digests: &[Digest]) -> Digest {
+    match digests {
         [] => EMPTY_ROOT,
-        [leaf] => hash(suite, &[&[0], &leaf.0]),
+        [root] => *root,
+        _ if digests.len() <= CHILDREN => node(suite, digests),
         _ => {
-            let split = leaves.len().next_power_of_two() / 2;
-            let (left, right) = leaves.split_at(split);
-            let (left, right) = (merkle_root(suite, left), merkle_root(suite, right));
-            hash(suite, &[&[1], &left.0, &right.0])
+            let level: Vec<Digest> = digests.chunks(CHILDREN).map(|c| node(suite, c)).collect();
+            merkle_root(suite, &level)
         }
     }
+}
+
+fn node(suite: Suite, children: &[Digest]) -> Digest {
+    if let [only] = children {
+        return *only;
+    }
+    let mut bytes = [1; 1 + 32 * CHILDREN];
+    for (place, child) in bytes[1..].chunks_exact_mut(32).zip(children) {
+        place.copy_from_slice(&child.0);
+    }
+    hash(suite, &[&bytes[..1 + 32 * children.len()]])
 }
 
 #[cfg(test)]
@@ -26,13 +51,22 @@ mod tests {
     #[test]
     fn order_and_number_of_leaves_change_the_root() {
         let suite = Suite::default();
-        let leaves: Vec<_> = (0..7u8).map(|i| hash(suite, &[&[i]])).collect();
+        let leaves: Vec<_> = (0..40u8).map(|i| merkle_leaf(suite, &[&[i]])).collect();
         let mut seen = std::collections::BTreeSet::new();
-        for n in 0..=7 {
+        for n in 0..=leaves.len() {
             assert!(seen.insert(merkle_root(suite, &leaves[..n])));
         }
-        let mut swapped = leaves;
-        swapped.swap(0, 6);
+        let mut swapped = leaves.clone();
+        swapped.swap(0, 36);
         assert!(seen.insert(merkle_root(suite, &swapped)));
+        assert_eq!(leaves[3], hash(suite, &[&[0], &[3]]));
+        let node = |part: &[Digest]| {
+            let all: Vec<u8> = part.iter().flat_map(|digest| digest.0).collect();
+            hash(suite, &[&[1], &all])
+        };
+        let level = [node(&leaves[..16]), node(&leaves[16..32]), node(&leaves[32..])];
+        assert_eq!(merkle_root(suite, &leaves), node(&level));
+        // A root of a part stands where the part's leaves stood.
+        assert_eq!(merkle_root(suite, &leaves[..1]), leaves[0]);
     }
 }

@@ -28,13 +28,16 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tercio_crypto::hash;
 use tercio_types::{ClientId, Digest, Package, RequestSeq, RequestWindow, Suite, WINDOW};
-use tercio_wire::{Decode, DecodeError, Encode, Reader, list};
+use tercio_wire::{Arena, Decode, DecodeError, Encode, Reader, list};
 
 /// Of how many of a client's highest numbers the results are kept.
 pub const KEPT_REPLIES: u64 = WINDOW;
 
 /// The most bytes of results that are kept for a client, unless a single one is longer.
 pub const KEPT_BYTES: usize = 1 << 20;
+
+/// The bytes of the allocations that a client's results share.
+const ARENA: usize = 4 << 10;
 
 const WHAT: &str = "client table";
 
@@ -61,6 +64,9 @@ struct Entry {
     /// By number from `floor` on; the last slot is taken. `None` where nothing is executed.
     slots: VecDeque<Option<Kept>>,
     bytes: usize,
+    /// Where results are kept: the numbers of one client come and go about in order, so that they
+    /// hold on to few of each other.
+    arena: Option<Arena>,
     /// The floor at the last digest.
     hashed_floor: u64,
     /// The lowest and the highest number whose result came since then.
@@ -82,10 +88,11 @@ impl Entry {
         self.slots.get(usize::try_from(number.checked_sub(self.floor)?).ok()?)?.as_ref()
     }
 
-    fn keep(&mut self, number: u64, kept: Kept) {
+    fn keep(&mut self, number: u64, result: &[u8]) {
         if number < self.floor {
             return;
         }
+        let kept = self.arena.get_or_insert_with(|| Arena::new(ARENA)).copy(result);
         // Empty slots below it count as results that came: they are written down, too.
         let first = number.min(self.end());
         let slot = (number - self.floor) as usize;
@@ -208,16 +215,6 @@ fn page_label(client: ClientId, page: u64) -> [u8; 16] {
     label
 }
 
-/// The leaf of an operation in its block's results tree. `result` starts with the status byte.
-pub(crate) fn result_leaf(
-    suite: Suite,
-    client: ClientId,
-    seq: RequestSeq,
-    result: &[u8],
-) -> Digest {
-    hash(suite, &[&client.0.to_le_bytes(), &seq.0.to_le_bytes(), result])
-}
-
 /// The table of all clients.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientTable {
@@ -262,7 +259,7 @@ impl ClientTable {
     }
 
     /// Keeps the result of a number that was fresh.
-    pub(crate) fn keep(&mut self, client: ClientId, seq: RequestSeq, result: Bytes) {
+    pub(crate) fn keep(&mut self, client: ClientId, seq: RequestSeq, result: &[u8]) {
         let entry = self.entries.get_mut(&client).expect("it was admitted before");
         entry.keep(seq.0, result);
     }
@@ -333,8 +330,7 @@ mod tests {
         let mut admissions = Vec::new();
         table.admit(&package, &mut admissions);
         assert_eq!(admissions, [Admission::Fresh]);
-        let result = Bytes::from_static(b"\0result");
-        table.keep(package.client, package.first, result);
+        table.keep(package.client, package.first, b"\0result");
     }
 
     #[test]

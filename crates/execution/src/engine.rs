@@ -5,17 +5,18 @@
 //!   answered with the result that it had the first time.
 //! - Agreed time is max(previous + 1, proposed), where a proposal beyond [`LATEST`] counts as that.
 //! - Results are chained: `R(0)` is [`EMPTY_ROOT`], and `R(h) = H(R(h-1) | results root of h)`;
-//!   the leaves of a results root are `H(client | number | status | result)`, one for each
-//!   operation of the body in order. With a lag above zero the state digest after the block enters
+//!   a results root is the Merkle root over the digests of the packages' results in order, each the
+//!   root over a leaf `client | number | status | result` for each operation. With a lag above zero the state digest after the block enters
 //!   too, `R(h) = H(R(h-1) | results root of h | state of h)`, so that a checkpoint vouches for
 //!   the digests that the next headers will carry.
 //! - A checkpoint names everything by digest, and a snapshot restores exactly that or fails.
 
-use crate::client_table::{Admission, ClientTable, result_leaf};
-use crate::reply::{PackageReply, Status};
+use crate::client_table::{Admission, ClientTable};
+use crate::reply::{PackageReply, Status, result_leaf, results_digest};
 use crate::{AppError, Application, Context, Operation, Proposal, Replies};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use tercio_crypto::{hash, merkle_root};
 use tercio_types::{
     Batch, BlockHeader, ChainId, Checkpoint, ClientId, Digest, EMPTY_ROOT, Epoch, Height, OpKind,
@@ -127,7 +128,11 @@ struct Scratch {
     results: Replies,
     admissions: Vec<Admission>,
     leaves: Vec<Digest>,
-    body: Vec<u8>,
+    /// The digests of the packages' results.
+    packages: Vec<Digest>,
+    /// Where each package's results stand in `bodies`.
+    ranges: Vec<Range<usize>>,
+    bodies: Vec<u8>,
 }
 
 impl Engine {
@@ -279,9 +284,12 @@ impl Engine {
     fn apply(&mut self, header: &BlockHeader, batch: &Batch) -> Vec<PackageReply> {
         let seed = hash(self.suite, &[&header.parent.0, &header.body.0]);
         let context = Context { height: header.height, time: header.time, seed };
-        let Scratch { operations, results, admissions, leaves, body } = &mut self.scratch;
+        let Scratch { operations, results, admissions, leaves, packages, ranges, bodies } =
+            &mut self.scratch;
         admissions.clear();
-        leaves.clear();
+        packages.clear();
+        ranges.clear();
+        bodies.clear();
         results.clear();
         for package in &batch.packages {
             let from = admissions.len();
@@ -310,27 +318,33 @@ impl Engine {
         }
         run(&mut *self.app, &context, operations, results);
 
-        let mut answers = Answers {
-            suite: self.suite,
-            clients: &mut self.clients,
-            results,
-            next: 0,
-            leaves,
-            body,
-        };
+        let clients = &mut self.clients;
+        let mut answers = Answers { suite: self.suite, clients, results, next: 0, leaves, bodies };
         let mut admissions = admissions.as_slice();
-        let mut replies = Vec::with_capacity(batch.packages.len());
         for package in &batch.packages {
             let (here, rest) = admissions.split_at(package.ops.len());
             admissions = rest;
-            replies.push(answers.answer(package, here));
+            let (range, digest) = answers.answer(package, here);
+            ranges.push(range);
+            packages.push(digest);
         }
+        // One copy for all; replies are slices of it, and gone when they are sent.
+        let bodies = Bytes::copy_from_slice(bodies);
+        let replies = (batch.packages.iter().zip(ranges.iter()).zip(packages.iter()))
+            .map(|((package, range), digest)| PackageReply {
+                client: package.client,
+                first: package.first,
+                replier: Some(package.replier),
+                body: bodies.slice(range.clone()),
+                digest: *digest,
+            })
+            .collect();
 
         self.seq = header.seq;
         self.height = header.height;
         self.block = block_hash(header);
         self.time = header.time;
-        let root = merkle_root(self.suite, &self.scratch.leaves);
+        let root = merkle_root(self.suite, &self.scratch.packages);
         self.chain_results(root);
         replies
     }
@@ -363,7 +377,8 @@ impl Engine {
             None => out.push(Status::NoLongerKept as u8),
         });
         let body = Bytes::from(body);
-        let digest = hash(self.suite, &[&body]);
+        let digest = results_digest(self.suite, client, first, &body);
+        let digest = digest.expect("a list that was just written");
         Some(PackageReply { client, first, replier: None, body, digest })
     }
 
@@ -550,7 +565,7 @@ pub fn engine_chunk_holds(suite: Suite, lag: u16, to: &Checkpoint, chunk: &Bytes
     chained_results(suite, lag, to, chunk).is_ok_and(|(_, _, results)| results == to.results)
 }
 
-/// Writes the replies of a block, package by package.
+/// Writes the replies of a block, package by package, and keeps fresh results.
 struct Answers<'a> {
     suite: Suite,
     clients: &'a mut ClientTable,
@@ -558,15 +573,16 @@ struct Answers<'a> {
     /// The next of `results`.
     next: usize,
     leaves: &'a mut Vec<Digest>,
-    body: &'a mut Vec<u8>,
+    bodies: &'a mut Vec<u8>,
 }
 
 impl Answers<'_> {
-    fn answer(&mut self, package: &Package, admissions: &[Admission]) -> PackageReply {
-        let (client, first) = (package.client, package.first);
-        let seq = |i: usize| RequestSeq(first.0 + i as u64);
-        self.body.clear();
-        list::encode(self.body, package.ops.len(), |i, out| {
+    /// Appends the results of a package; gives where they stand, and their digest.
+    fn answer(&mut self, package: &Package, admissions: &[Admission]) -> (Range<usize>, Digest) {
+        let (client, from) = (package.client, self.bodies.len());
+        self.leaves.clear();
+        list::encode(self.bodies, package.ops.len(), |i, out| {
+            let seq = RequestSeq(package.first.0 + i as u64);
             let start = out.len();
             match admissions[i] {
                 Admission::Fresh if package.kind == OpKind::System => {
@@ -580,35 +596,19 @@ impl Answers<'_> {
                     out.extend_from_slice(self.results.get(self.next));
                     self.next += 1;
                 }
-                Admission::Duplicate => match self.clients.kept(client, seq(i)) {
+                Admission::Duplicate => match self.clients.kept(client, seq) {
                     Some(result) => out.extend_from_slice(result),
                     None => out.push(Status::NoLongerKept as u8),
                 },
                 Admission::Beyond => out.push(Status::BeyondWindow as u8),
             }
-            self.leaves.push(result_leaf(self.suite, client, seq(i), &out[start..]));
-        });
-        // Of exactly its size, since kept results will hold on to it.
-        let body = Bytes::copy_from_slice(self.body);
-        self.keep(package, admissions, &body);
-        let digest = hash(self.suite, &[&body]);
-        PackageReply { client, first, replier: Some(package.replier), body, digest }
-    }
-
-    /// Keeps the fresh results. When all are fresh they are slices of the reply, without a copy.
-    /// Otherwise one of them would keep the rest of the reply alive, which a client could use to
-    /// make memory grow.
-    fn keep(&mut self, package: &Package, admissions: &[Admission], body: &Bytes) {
-        let all_fresh = admissions.iter().all(|a| *a == Admission::Fresh);
-        let items = list::List::decode(&mut Reader::new(body.clone(), self.suite), usize::MAX, "")
-            .expect("a list that was just written");
-        for (i, seq) in package.numbers().enumerate() {
+            let result = &out[start..];
+            self.leaves.push(result_leaf(self.suite, client, seq, result));
             if admissions[i] == Admission::Fresh {
-                let item = items.get(i).expect("one item an operation");
-                let result = if all_fresh { item } else { Bytes::copy_from_slice(&item) };
-                self.clients.keep(package.client, seq, result);
+                self.clients.keep(client, seq, result);
             }
-        }
+        });
+        (from..self.bodies.len(), merkle_root(self.suite, self.leaves))
     }
 }
 

@@ -24,7 +24,7 @@ pub use engine::{
     APP, CLIENT, Divergence, ENGINE, Engine, Executed, LATEST, RestoreError, engine_chunk_holds,
 };
 pub use merkle_map::MerkleMap;
-pub use reply::{OpResult, PackageReply, decode_results, encode_results};
+pub use reply::{OpResult, PackageReply, decode_results, encode_results, results_digest};
 pub use store::{CHUNK_BYTES, Store};
 pub use transaction::{Footprint, Keyed, Outcome, Transaction, View};
 pub use tree::{

@@ -9,6 +9,7 @@
 //! correct replicas give equal bytes whenever they answer.
 
 use bytes::Bytes;
+use tercio_crypto::{merkle_leaf, merkle_root};
 use tercio_types::{ClientId, Digest, ReplicaId, RequestSeq, Suite};
 use tercio_wire::{DecodeError, Reader, list};
 
@@ -55,8 +56,42 @@ pub struct PackageReply {
     pub replier: Option<ReplicaId>,
     /// The results, as [`encode_results`] writes them.
     pub body: Bytes,
-    /// The hash of `body`.
+    /// What names the results: see [`results_digest`].
     pub digest: Digest,
+}
+
+/// The digest of a package's results: the Merkle root over one leaf an operation, with the client,
+/// the number and the result as they stand in `body`. It is a part of the block's results root.
+///
+/// # Errors
+/// When `body` is no canonical list of results.
+pub fn results_digest(
+    suite: Suite,
+    client: ClientId,
+    first: RequestSeq,
+    body: &Bytes,
+) -> Result<Digest, DecodeError> {
+    let mut input = Reader::new(body.clone(), suite);
+    let items = list::List::decode(&mut input, MAX_RESULTS, "results")?;
+    input.finish()?;
+    let leaf = |(i, item): (usize, Bytes)| {
+        result_leaf(suite, client, RequestSeq(first.0.wrapping_add(i as u64)), &item)
+    };
+    if items.len() == 1 {
+        return Ok(items.get(0).map_or(Digest::NULL, |item| leaf((0, item))));
+    }
+    let leaves: Vec<Digest> = items.iter().enumerate().map(leaf).collect();
+    Ok(merkle_root(suite, &leaves))
+}
+
+/// The leaf of an operation in its package's results tree. `result` starts with the status byte.
+pub(crate) fn result_leaf(
+    suite: Suite,
+    client: ClientId,
+    seq: RequestSeq,
+    result: &[u8],
+) -> Digest {
+    merkle_leaf(suite, &[&client.0.to_le_bytes(), &seq.0.to_le_bytes(), result])
 }
 
 /// Writes the results of a package.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tercio_crypto::{hash, merkle_root};
 use tercio_execution::{
     AppError, Application, Context, Engine, KEPT_BYTES, KEPT_REPLIES, LATEST, OpResult, Operation,
-    PackageReply, Proposal, Replies, RestoreError, decode_results,
+    PackageReply, Proposal, Replies, RestoreError, decode_results, results_digest,
 };
 use tercio_types::{
     Authenticator, Batch, ChainId, ClientId, Digest, EMPTY_ROOT, Epoch, Height, OpKind, Ops,
@@ -135,7 +135,8 @@ fn again(engine: &Engine, package: &Package) -> Option<PackageReply> {
 }
 
 fn results(reply: &PackageReply) -> Vec<OpResult> {
-    assert_eq!(reply.digest, hash(SUITE, &[&reply.body]));
+    let digest = results_digest(SUITE, reply.client, reply.first, &reply.body);
+    assert_eq!(Ok(reply.digest), digest);
     decode_results(&reply.body, SUITE).unwrap()
 }
 
@@ -299,19 +300,18 @@ fn headers_chain_and_carry_nothing_local() {
         assert_eq!((header.suite, header.epoch), (SUITE, Epoch(1)));
         parent = block_hash(&header);
 
-        let leaves: Vec<_> = executed
-            .replies
-            .iter()
-            .flat_map(|reply| {
-                results(reply).into_iter().enumerate().map(|(i, result)| {
-                    let OpResult::Executed(result) = result else { panic!("all are executed") };
-                    let seq = reply.first.0 + i as u64;
-                    let (client, seq) = (reply.client.0.to_le_bytes(), seq.to_le_bytes());
-                    hash(SUITE, &[&client, &seq, &[0], &result])
-                })
-            })
-            .collect();
-        chained = hash(SUITE, &[&chained.0, &merkle_root(SUITE, &leaves).0]);
+        let package = |reply: &PackageReply| {
+            let leaf = |(i, result)| {
+                let OpResult::Executed(result) = result else { panic!("all are executed") };
+                let seq = reply.first.0 + i as u64;
+                let (client, seq) = (reply.client.0.to_le_bytes(), seq.to_le_bytes());
+                hash(SUITE, &[&[0], &client, &seq, &[0], &result])
+            };
+            let leaves: Vec<_> = results(reply).into_iter().enumerate().map(leaf).collect();
+            merkle_root(SUITE, &leaves)
+        };
+        let packages: Vec<_> = executed.replies.iter().map(package).collect();
+        chained = hash(SUITE, &[&chained.0, &merkle_root(SUITE, &packages).0]);
     }
     assert!(blocks.next().is_none());
     let checkpoint = engine.checkpoint(SeqNum(6));
@@ -391,11 +391,14 @@ fn kept_results_are_bounded_in_bytes() {
 }
 
 #[test]
-fn a_kept_result_keeps_no_more_than_itself_alive() {
+fn a_kept_result_is_a_copy_with_the_same_digest() {
     let mut engine = engine(0);
-    let replies = run(&mut engine, &[batch(1, vec![package(1, 1, 50), package(1, 1, 51)])]);
-    assert!(!replies[0].body.is_unique(), "all fresh: the results are slices of the reply");
-    assert!(replies[1].body.is_unique(), "one of them fresh: a copy");
+    for (n, first, count) in [(1, 1, 50), (2, 1, 51), (3, 52, 1)] {
+        let replies = run(&mut engine, &[batch(n, vec![package(1, first, count)])]);
+        assert!(replies[0].body.is_unique(), "what is kept is a copy");
+        let kept = again(&engine, &package(1, first, count)).unwrap();
+        assert_eq!((&kept.body, kept.digest), (&replies[0].body, replies[0].digest));
+    }
 }
 
 #[test]

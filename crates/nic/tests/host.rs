@@ -140,8 +140,8 @@ fn each_drop_is_counted_by_its_reason() {
     expect(from, &reply, Dropped::WrongKind { kind, from });
     expect(
         replica(0),
-        &word.slice(1..),
-        Dropped::Decode(DecodeError::Version { found: 2, expected: 1 }),
+        &Bytes::from([&word[..4], &[9], &word[5..]].concat()),
+        Dropped::Decode(DecodeError::Version { found: 9, expected: 2 }),
     );
     let counted = [("not_the_peer", 1), ("wrong_kind", 1), ("wrong_version", 1)];
     assert_eq!(*nic.dropped(), BTreeMap::from(counted));

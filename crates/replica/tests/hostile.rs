@@ -42,7 +42,9 @@ const ME: Principal = Principal::Client(CLIENT);
 fn garbage() {
     dropped("wrong_version", ME, |_, _| Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n"));
     dropped("truncated", ME, |_, _| Bytes::from_static(b"short"));
-    dropped("not_canonical", ME, |_, _| Bytes::from_static(&[9, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]));
+    let version = tercio_wire::WIRE_VERSION;
+    let head = [9, 0, 0, 0, version, 1, 0, 0, 0, 0, 0, 0];
+    dropped("not_canonical", ME, |_, _| Bytes::copy_from_slice(&head));
 }
 
 #[test]

@@ -6,15 +6,16 @@
 //! key (20 B)     kind, flags, sender, view, sequence
 //! value          digest (32 B) | authenticator | body
 //! ```
-//! A body is bound by the digest: when there is one, the digest is its hash.
+//! A body is bound by the digest: when there is one, the digest is its hash; but a REPLY's is the
+//! root over the digests of its entries ([`crate::decode_replies`]), which its reader checks.
 
 use crate::codec::{authenticator_kind, authenticator_len, put_authenticator, take_authenticator};
-use crate::{AUTHENTICATED, DecodeError, Key, Reader};
+use crate::{AUTHENTICATED, DecodeError, Key, Kind, Reader};
 use bytes::Bytes;
 use tercio_types::{Authenticator, Suite};
 
 /// The version of the wire format that this build speaks; any other is refused.
-pub const WIRE_VERSION: u8 = 1;
+pub const WIRE_VERSION: u8 = 2;
 
 /// The bytes of the header.
 pub const FRAME_HEADER: usize = 12;
@@ -63,6 +64,62 @@ impl FrameHeader {
     }
 }
 
+/// Appends all that stands before the body.
+fn put_head(key: &Key, auth: &Authenticator, body: usize, out: &mut Vec<u8>) {
+    let auth_len = authenticator_len(auth);
+    let length = FRAME_HEADER - 4 + AUTHENTICATED + auth_len + body;
+    assert!(length <= MAX_FRAME - 4, "our own frames keep the limit");
+    out.extend_from_slice(&(length as u32).to_le_bytes());
+    out.push(WIRE_VERSION);
+    out.push(authenticator_kind(auth));
+    out.extend_from_slice(&(auth_len as u16).to_le_bytes());
+    out.extend_from_slice(&(body as u32).to_le_bytes());
+    out.extend_from_slice(&key.to_array());
+    put_authenticator(auth, out);
+}
+
+/// A frame that is written body first, in one buffer: what stands before the body depends on it.
+#[derive(Debug)]
+pub struct FrameWriter {
+    buffer: Vec<u8>,
+    head: usize,
+}
+
+impl FrameWriter {
+    /// Room for an authenticator of exactly `auth_len` bytes and a body of about `body_len`.
+    #[must_use]
+    pub fn new(auth_len: usize, body_len: usize) -> Self {
+        let head = FRAME_HEADER + AUTHENTICATED + auth_len;
+        let mut buffer = Vec::with_capacity(head + body_len);
+        buffer.resize(head, 0);
+        Self { buffer, head }
+    }
+
+    /// Where the body is to be appended.
+    pub fn body(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// What was appended.
+    #[must_use]
+    pub fn written(&self) -> &[u8] {
+        &self.buffer[self.head..]
+    }
+
+    /// The whole frame.
+    ///
+    /// # Panics
+    /// When the authenticator has another length than was said.
+    #[must_use]
+    pub fn finish(self, key: &Key, auth: &Authenticator) -> Bytes {
+        let Self { mut buffer, head } = self;
+        let mut written = Vec::with_capacity(head);
+        put_head(key, auth, buffer.len() - head, &mut written);
+        buffer[..head].copy_from_slice(&written);
+        buffer.into()
+    }
+}
+
 /// A message between decoding and verification: its parts are well-formed, and nothing in it is
 /// known to be true yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,17 +135,9 @@ pub struct Frame {
 impl Frame {
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let auth_len = authenticator_len(&self.auth);
-        let length = FRAME_HEADER - 4 + AUTHENTICATED + auth_len + self.body.len();
-        assert!(length <= MAX_FRAME - 4, "our own frames keep the limit");
-        out.reserve(length + 4);
-        out.extend_from_slice(&(length as u32).to_le_bytes());
-        out.push(WIRE_VERSION);
-        out.push(authenticator_kind(&self.auth));
-        out.extend_from_slice(&(auth_len as u16).to_le_bytes());
-        out.extend_from_slice(&(self.body.len() as u32).to_le_bytes());
-        out.extend_from_slice(&self.key.to_array());
-        put_authenticator(&self.auth, out);
+        let len = FRAME_HEADER + AUTHENTICATED + authenticator_len(&self.auth) + self.body.len();
+        out.reserve(len);
+        put_head(&self.key, &self.auth, self.body.len(), out);
         out.extend_from_slice(&self.body);
     }
 
@@ -102,7 +151,8 @@ impl Frame {
         out.into()
     }
 
-    /// Reads one whole frame; the body is a slice of `bytes`. The digest of a body is checked.
+    /// Reads one whole frame; the body is a slice of `bytes`. The digest of a body is checked, but
+    /// for that of a REPLY.
     ///
     /// # Errors
     /// When the bytes are not exactly one well-formed frame.
@@ -120,7 +170,9 @@ impl Frame {
             return Err(DecodeError::Truncated("body"));
         }
         let body = input.take_rest();
-        if !body.is_empty() && tercio_crypto::hash(suite, &[&body]) != key.digest {
+        // A REPLY's digest is the root over those of its entries.
+        let named = !body.is_empty() && key.kind != Kind::REPLY;
+        if named && tercio_crypto::hash(suite, &[&body]) != key.digest {
             return Err(DecodeError::Digest);
         }
         Ok(Self { key, auth, body })

@@ -7,6 +7,7 @@
 //!
 //! Architecture invariant: nothing here knows sockets, keys, or what a message means.
 
+mod arena;
 mod codec;
 mod error;
 mod frame;
@@ -16,16 +17,19 @@ mod message;
 
 mod reader;
 pub mod reject;
+mod replies;
 
+pub use arena::Arena;
 pub use codec::{
     decode_authenticator, encode_authenticator, encode_package_content, package_content,
     package_from_content, package_len,
 };
 pub use error::DecodeError;
-pub use frame::{FRAME_HEADER, Frame, FrameHeader, MAX_FRAME, WIRE_VERSION};
+pub use frame::{FRAME_HEADER, Frame, FrameHeader, FrameWriter, MAX_FRAME, WIRE_VERSION};
 pub use key::{
     AUTHENTICATED, CLIENT_SENDER, Key, Kind, block_hash, certificate_claims, checkpoint_key,
     request_key,
 };
 pub use message::{EncodedBatch, Forward, Message, Received, Request, package_claim};
 pub use reader::{Decode, Encode, Reader};
+pub use replies::{Reply, decode_replies, encode_replies, replies_digest};

@@ -14,8 +14,9 @@ use tercio_types::{
 };
 use tercio_wire::{
     CLIENT_SENDER, Decode, DecodeError, Encode, EncodedBatch, FRAME_HEADER, Frame, FrameHeader,
-    Key, Kind, MAX_FRAME, Message, Reader, Request, WIRE_VERSION, encode_authenticator,
-    encode_package_content, package_content, package_from_content, request_key,
+    Key, Kind, MAX_FRAME, Message, Reader, Reply, Request, WIRE_VERSION, decode_replies,
+    encode_authenticator, encode_package_content, encode_replies, package_content,
+    package_from_content, replies_digest, request_key,
 };
 
 fn digest() -> impl Strategy<Value = Digest> {
@@ -324,6 +325,7 @@ proptest! {
 
     #[test]
     fn a_frame_binds_its_body(f in frame(1..48), at in any::<usize>(), bit in 0..8u8) {
+        prop_assume!(f.key.kind != Kind::REPLY);
         let bytes = f.to_bytes();
         let mut altered = bytes.to_vec();
         altered[bytes.len() - 1 - at % f.body.len()] ^= 1 << bit;
@@ -352,7 +354,7 @@ proptest! {
         let refused = Frame::decode(&bytes.into(), SUITE).unwrap_err();
         prop_assert_eq!(
             refused.to_string(),
-            format!("wire version {version}, but this build speaks 1")
+            format!("wire version {version}, but this build speaks 2")
         );
     }
 
@@ -633,13 +635,36 @@ fn the_format_is_pinned() {
     let digest = tercio_crypto::hash(SUITE, &[&body]);
     let key =
         Key { kind: Kind(17), flags: 0, sender: CLIENT_SENDER, view: 0x0102, seq: 0x0304, digest };
-    let mut expected = le(&[(8 + 52 + 32 + 4, 4), (1, 1), (2, 1), (32, 2), (4, 4)]);
+    let mut expected = le(&[(8 + 52 + 32 + 4, 4), (2, 1), (2, 1), (32, 2), (4, 4)]);
     expected.extend(le(&[(17, 1), (0, 1), (0xffff, 2), (0x0102, 8), (0x0304, 8)]));
     expected.extend_from_slice(&digest.0);
     expected.extend_from_slice(&[0xaa; 16]);
     expected.extend_from_slice(&[0xbb; 16]);
     expected.extend_from_slice(b"body");
     assert_eq!(Frame { key, auth, body }.to_bytes(), expected);
+
+    // Reply: list of first number, digest and results; named by the root over the digests.
+    let entry = |first, digest, results: &'static [u8]| {
+        let (first, digest) = (RequestSeq(first), Digest([digest; 32]));
+        Reply { first, digest, results: Bytes::from_static(results) }
+    };
+    let replies = [entry(5, 1, b"results"), entry(6, 2, b"")];
+    let mut body = Vec::new();
+    let digest = encode_replies(&replies, SUITE, &mut Vec::new(), &mut body);
+    let mut expected = le(&[(2, 4), (47, 4), (87, 4), (5, 8)]);
+    expected.extend_from_slice(&[1; 32]);
+    expected.extend_from_slice(b"results");
+    expected.extend(le(&[(6, 8)]));
+    expected.extend_from_slice(&[2; 32]);
+    assert_eq!(body, expected);
+    assert_eq!(digest, tercio_crypto::hash(SUITE, &[&[1], &[1; 32], &[2; 32]]));
+    let read = decode_replies(&body.clone().into(), SUITE).unwrap();
+    assert_eq!((&read[..], replies_digest(&read, SUITE)), (&replies[..], digest));
+    for cut in 0..body.len() {
+        assert!(decode_replies(&Bytes::copy_from_slice(&body[..cut]), SUITE).is_err());
+    }
+    let short = [0, 0, 0, 1, 0, 0, 0, 39, 0, 0, 0].into_iter().chain([9; 39]).skip(3);
+    assert!(decode_replies(&short.collect(), SUITE).is_err(), "39 bytes are no entry");
 
     // The other authenticators.
     let bytes = |auth| {

@@ -7,15 +7,20 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tercio_crypto::{Instance, Keyring, SecretKey, hash};
-use tercio_execution::{OpResult, encode_results};
+use tercio_execution::{OpResult, encode_results, results_digest};
 use tercio_types::{
     Authenticator, ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Member, Membership,
     OpKind, Package, Principal, ReplicaId, RequestSeq, Suite,
 };
 use tercio_wire::reject::{Reason, Reject};
-use tercio_wire::{Encode, Frame, Key, Kind, Received, Request};
+use tercio_wire::{Encode, Frame, Key, Kind, Received, Reply, Request, encode_replies};
 
 pub const ME: ClientId = ClientId(5);
+
+/// What names our results of a package.
+fn digest_of(first: RequestSeq, body: &Bytes) -> Digest {
+    results_digest(Suite::default(), ME, first, body).unwrap()
+}
 
 pub fn secret(who: Principal) -> SecretKey {
     SecretKey::from_seed(match who {
@@ -74,12 +79,24 @@ impl Replica {
     /// A reply with the bytes.
     pub fn full(&mut self, first: RequestSeq, results: &[OpResult]) -> Bytes {
         let body = encode_results(results);
-        self.say(Kind::REPLY, first.0, digest(&body), body)
+        self.reply(first, digest_of(first, &body), body)
     }
 
     /// A reply with the digest only.
     pub fn brief(&mut self, first: RequestSeq, results: &[OpResult]) -> Bytes {
-        self.say(Kind::REPLY, first.0, digest(&encode_results(results)), Bytes::new())
+        self.reply(first, digest_of(first, &encode_results(results)), Bytes::new())
+    }
+
+    /// A REPLY with one entry.
+    pub fn reply(&mut self, first: RequestSeq, digest: Digest, results: Bytes) -> Bytes {
+        self.replies(&[Reply { first, digest, results }])
+    }
+
+    /// A REPLY with these entries.
+    pub fn replies(&mut self, replies: &[Reply]) -> Bytes {
+        let mut body = Vec::new();
+        let digest = encode_replies(replies, Suite::default(), &mut Vec::new(), &mut body);
+        self.say(Kind::REPLY, replies[0].first.0, digest, body.into())
     }
 
     pub fn reject(&mut self, first: RequestSeq, reason: Reason, retry_after_ms: u32) -> Bytes {

@@ -2,7 +2,7 @@
 //!
 //! - A delivery is executed once and in order. The block that it makes goes to the log before the
 //!   acknowledgement goes to ordering.
-//! - Each package is answered to its client: results in full from the replica that the package
+//! - The packages of a batch are answered in one frame to each client: results in full from the replica that the package
 //!   names, their digest from the others (OSDI'99 section 4.1, 'digest replies'). A package that
 //!   was sent again is answered in full by everybody.
 //! - A query is answered from the state as it stands here and now. One answer means nothing: only
@@ -21,13 +21,20 @@ use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
 use tercio_execution::{AppError, Engine, PackageReply};
 use tercio_types::{
-    Authenticator, Batch, Checkpoint, ClientId, Principal, ReplicaId, RequestSeq, SeqNum, Suite,
-    Timestamp, View,
+    Authenticator, Batch, Checkpoint, ClientId, Digest, Principal, ReplicaId, RequestSeq, SeqNum,
+    Suite, Timestamp, View,
 };
-use tercio_wire::{Decode, Encode, Frame, Key, Kind, MAX_FRAME};
+use tercio_wire::{
+    Decode, Encode, Frame, FrameWriter, Key, Kind, MAX_FRAME, Reply, encode_replies,
+};
 
 /// The longest body that fits a frame with room for everything else in it.
 const MAX_BODY: usize = MAX_FRAME - 1024;
+
+/// A REPLY takes no further entries when it is longer than this.
+const REPLY_BYTES: usize = 64 << 10;
+/// The bytes of a tag.
+const TAG: usize = 16;
 
 /// The engine with what it needs to talk to clients.
 pub struct ExecuteStage {
@@ -38,6 +45,9 @@ pub struct ExecuteStage {
     rhythm: Rhythm,
     /// The number up to which all is executed; ahead of the engine's after null requests.
     executed: SeqNum,
+    /// Room for the entries of a REPLY, and for their digests.
+    entries: Vec<Reply>,
+    digests: Vec<Digest>,
 }
 
 impl ExecuteStage {
@@ -50,7 +60,8 @@ impl ExecuteStage {
         rhythm: Rhythm,
     ) -> Self {
         let suite = keyring.membership().suite();
-        Self { me, suite, keyring, engine, rhythm, executed }
+        let (entries, digests) = (Vec::new(), Vec::new());
+        Self { me, suite, keyring, engine, rhythm, executed, entries, digests }
     }
 
     /// The engine.
@@ -110,9 +121,7 @@ impl ExecuteStage {
                 self.rhythm.block(batch.bytes.len());
                 out.log.push_back(ToLog::Block { header, body: batch.bytes.clone() });
             }
-            for reply in executed.replies {
-                self.reply(reply, view, out);
-            }
+            self.reply_all(executed.replies, view, out);
         }
         let checkpoint = delivery.checkpoint.then(|| Box::new(self.checkpoint(seq, out)));
         out.order.push_back(ToOrder::Executed { seq, block, checkpoint });
@@ -146,24 +155,50 @@ impl ExecuteStage {
         Ok(())
     }
 
-    fn reply(&mut self, reply: PackageReply, view: View, out: &mut Outbox) {
-        let PackageReply { client, first, replier, body, digest } = reply;
-        let full = replier.is_none_or(|replier| replier == self.me);
-        let key = Key::of_replica(Kind::REPLY, self.me, view.0, first.0, digest);
-        self.send(client, key, if full { body } else { Bytes::new() }, out);
+    /// Answers the packages of a batch: one frame for each client, unless it grows too long.
+    fn reply_all(&mut self, mut replies: Vec<PackageReply>, view: View, out: &mut Outbox) {
+        // Stable: the packages of a client stay in order.
+        replies.sort_by_key(|reply| reply.client);
+        for of_client in replies.chunk_by(|a, b| a.client == b.client) {
+            let client = of_client[0].client;
+            let (mut entries, mut len) = (std::mem::take(&mut self.entries), 0);
+            for reply in of_client {
+                let entry = self.entry(reply, out);
+                len += entry.encoded_len();
+                if len > REPLY_BYTES && !entries.is_empty() {
+                    self.send_replies(client, &entries, view, out);
+                    len = entry.encoded_len();
+                    entries.clear();
+                }
+                entries.push(entry);
+            }
+            self.send_replies(client, &entries, view, out);
+            entries.clear();
+            self.entries = entries;
+        }
     }
 
-    /// Sends to a client. A body that fits no frame stays here; its digest goes alone.
-    fn send(&mut self, client: ClientId, key: Key, mut body: Bytes, out: &mut Outbox) {
-        let to = Principal::Client(client);
-        if body.len() > MAX_BODY {
+    /// What we say of a package: results in full from the replier, their digest from others. A body
+    /// that fits no frame stays here; its digest goes alone.
+    fn entry(&self, reply: &PackageReply, out: &mut Outbox) -> Reply {
+        let full = reply.replier.is_none_or(|replier| replier == self.me);
+        let mut results = if full { reply.body.clone() } else { Bytes::new() };
+        if results.len() > MAX_BODY {
             out.order.push_back(ToOrder::Dropped("result_too_long"));
-            body = Bytes::new();
+            results = Bytes::new();
         }
+        Reply { first: reply.first, digest: reply.digest, results }
+    }
+
+    fn send_replies(&mut self, client: ClientId, entries: &[Reply], view: View, out: &mut Outbox) {
+        let body = 4 + entries.iter().map(Reply::encoded_len).sum::<usize>();
+        let mut frame = FrameWriter::new(TAG, body);
+        let digest = encode_replies(entries, self.suite, &mut self.digests, frame.body());
+        let key = Key::of_replica(Kind::REPLY, self.me, view.0, entries[0].first.0, digest);
+        let to = Principal::Client(client);
         // A batch holds packages of clients of the genesis only; each was checked.
         let Ok(tag) = self.keyring.tag(to, &key.to_array()) else { return };
-        let frame = Frame { key, auth: Authenticator::Mac(tag), body };
-        out.send.push_back((to, frame.to_bytes()));
+        out.send.push_back((to, frame.finish(&key, &Authenticator::Mac(tag))));
     }
 
     fn repeat(
@@ -175,7 +210,7 @@ impl ExecuteStage {
         out: &mut Outbox,
     ) {
         if let Some(reply) = self.engine.reply(client, first, count) {
-            self.reply(reply, view, out);
+            self.reply_all(vec![reply], view, out);
         }
     }
 
@@ -188,10 +223,15 @@ impl ExecuteStage {
         let Ok(body) = answer else {
             return out.order.push_back(ToOrder::Dropped("query_without_sense"));
         };
+        if body.len() > MAX_BODY {
+            return out.order.push_back(ToOrder::Dropped("result_too_long"));
+        }
         let digest = tercio_crypto::hash(self.suite, &[&body]);
         let height = self.engine.height().0;
         let key = Key::of_replica(Kind::ANSWER, self.me, height, number, digest);
-        self.send(client, key, body, out);
+        let to = Principal::Client(client);
+        let Ok(tag) = self.keyring.tag(to, &key.to_array()) else { return };
+        out.send.push_back((to, Frame { key, auth: Authenticator::Mac(tag), body }.to_bytes()));
     }
 
     fn replay(&mut self, run: CertifiedBlocks, out: &mut Outbox) -> Result<(), NodeError> {

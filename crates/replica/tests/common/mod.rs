@@ -17,7 +17,8 @@ use tercio_types::{
     OpKind, Package, Principal, ReplicaId, RequestSeq, Suite,
 };
 use tercio_wire::{
-    Frame, Kind, encode_package_content, package_content, package_from_content, request_key,
+    Frame, Kind, Reply, decode_replies, encode_package_content, package_content,
+    package_from_content, replies_digest, request_key,
 };
 
 pub(crate) const CLIENT: ClientId = ClientId(7);
@@ -254,8 +255,18 @@ impl<P: Protocol> Net<P> {
                 let frame = Frame::decode(&bytes, Suite::default()).unwrap();
                 let Principal::Replica(from) = from else { panic!("clients do not answer") };
                 let (kind, number, digest) = (frame.key.kind, frame.key.seq, frame.key.digest);
-                let answer = Answer { from, kind, number, digest, body: frame.body };
-                self.answers.entry(client).or_default().push(answer);
+                let answers = self.answers.entry(client).or_default();
+                if kind == Kind::REPLY {
+                    let replies = decode_replies(&frame.body, Suite::default()).unwrap();
+                    assert_eq!(digest, replies_digest(&replies, Suite::default()));
+                    assert_eq!(number, replies[0].first.0);
+                    answers.extend(replies.into_iter().map(|reply| {
+                        let Reply { first, digest, results } = reply;
+                        Answer { from, kind, number: first.0, digest, body: results }
+                    }));
+                } else {
+                    answers.push(Answer { from, kind, number, digest, body: frame.body });
+                }
             }
             Principal::Replica(id) => {
                 if let Some(node) = &mut self.nodes[id.index()] {
