@@ -16,7 +16,7 @@ use std::time::Duration;
 use tercio_bench::figures::{LatencyUs, round};
 use tercio_bench::network::{self, Network, Spec};
 use tercio_bench::process::ReplicaProcess;
-use tercio_bench::{Machine, now, poll_until};
+use tercio_bench::{Machine, now};
 use tercio_client::Client;
 use tercio_exchange::flow::Flow;
 use tercio_exchange::replay::Event;
@@ -26,8 +26,6 @@ use tercio_replica::report::ReplicaReport;
 
 /// How long a flow without a count runs.
 const TIME: Duration = Duration::from_secs(8);
-/// How long the replicas may take to agree when the load is over.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// The clients of a made-up flow, each with one package under way, and the orders of a package.
 const CLIENTS: usize = 4;
 const PACKAGE: usize = 64;
@@ -182,7 +180,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         send(&source, &mut clients, &mut replicas, homes, &bar).map_err(Failure::new)?;
     let seconds = begin.elapsed().as_secs_f64();
     bar.set_message("waiting until all replicas agree");
-    let last = settle(&mut replicas).map_err(Failure::new)?;
+    let last = network::settle(&mut replicas).map_err(Failure::new)?;
     let unknown = match &source {
         Source::File(events) => Some(files::write_results(
             events,
@@ -281,45 +279,6 @@ fn send(
             all.merge(thread.join().expect("a client does not panic")?);
         }
         Ok((all, crash?))
-    })
-}
-
-/// Waits until all replicas stand at one height, with a checkpoint there, and gives what they say.
-fn settle(replicas: &mut [ReplicaProcess]) -> Result<Vec<ReplicaReport>, String> {
-    let settled = poll_until(PATIENCE, || {
-        for replica in replicas.iter_mut() {
-            if let Err(ended) = replica.check() {
-                return Some(Err(ended.to_string()));
-            }
-        }
-        let reports: Vec<_> = replicas.iter().filter_map(ReplicaProcess::report).collect();
-        (reports.len() == replicas.len() && standing(&reports)).then_some(Ok(reports))
-    });
-    settled.unwrap_or_else(|| {
-        let heights: Vec<_> = (replicas.iter())
-            .map(|r| match r.report() {
-                Some(report) => format!(
-                    "replica {} at height {} (checkpoint {})",
-                    report.id, report.height, report.checkpoint_height
-                ),
-                None => format!("replica {} silent", r.id()),
-            })
-            .collect();
-        Err(format!(
-            "the replicas did not come to one height within {} s: {}",
-            PATIENCE.as_secs(),
-            heights.join(", ")
-        ))
-    })
-}
-
-/// Whether all are at one height that a checkpoint of theirs covers.
-fn standing(reports: &[ReplicaReport]) -> bool {
-    let first = &reports[0];
-    reports.iter().all(|r| {
-        r.height == first.height
-            && r.checkpoint_height == r.height
-            && r.checkpoint_seq == first.checkpoint_seq
     })
 }
 

@@ -17,6 +17,7 @@ mod keygen;
 mod output;
 mod session;
 mod start;
+mod status;
 mod stop;
 mod submit;
 mod testnet;
@@ -42,6 +43,8 @@ enum Command {
     Testnet(testnet::Args),
     /// Start, watch and stop the replicas of a network
     Up(up::Args),
+    /// Say how the replicas of a network are, and what keeps it from going on
+    Status(status::Args),
     /// Submit operations to a network and print their results
     Submit(submit::SubmitArgs),
     /// Ask the application a question, in order with the operations or (--stale) not
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Dev(args) => dev::run(&args, start),
         Command::Testnet(args) => testnet::run(&args),
         Command::Up(args) => up::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Submit(args) => submit::submit(&args),
         Command::Query(args) => submit::query(&args),
         Command::Init(args) => init::init(&args),

@@ -1,21 +1,13 @@
 //! A client's own configuration: its home directory.
 //!
 //! ```text
-//! client.toml   this client's settings, below
+//! client.toml   this client's settings
 //! genesis.toml  the network's (crate::genesis); replicas are reached at its addresses
 //! key           the secret of its identity, mode 0600
 //! numbers       which of its numbers were used (tercio_client::Numbers)
 //! ```
 //!
-//! `client.toml`; every key but `client` has the default that is shown:
-//!
-//! ```toml
-//! client = 1                     # which of the genesis' clients this is
-//! auth = "signature"             # or mac: faster, and convinces nobody but the replicas
-//! timeout_ms = 200               # how long the primary has before all replicas are asked
-//! deadline_ms = 10000            # when a request is given up
-//! connect_ms = 10000             # how long to wait for links to a quorum of the replicas
-//! ```
+//! `docs/configuration.md` has every key with its default, and a test that holds it to the parser.
 
 use crate::config::{
     ConfigError, FileError, GENESIS_FILE, KEY_FILE, read, read_genesis, read_secret, write_genesis,

@@ -1,57 +1,13 @@
 //! A replica's own configuration: its home directory.
 //!
 //! ```text
-//! tercio.toml   this replica's settings, below
+//! tercio.toml   this replica's settings
 //! genesis.toml  the network's (crate::genesis)
 //! key           the secret of its identity, mode 0600
 //! data/         what it writes (tercio_ledger::DataDir)
 //! ```
 //!
-//! `tercio.toml`; every key but `replica` has the default that is shown:
-//!
-//! ```toml
-//! replica = 0                    # which of the genesis' replicas this is
-//! listen = "127.0.0.1:7000"      # default: its address in the genesis
-//! layout = "all-in-one"          # or execution-apart, log-apart, both-apart
-//! durability = "memory"          # or sync, or group(5): an fsync at most every 5 ms
-//!
-//! [consensus]
-//! batch_ops = 1024               # the most operations in a batch
-//! batch_bytes = 262144           # the most bytes in a batch
-//! batch_time_us = 2000           # how long a request waits for company
-//! pipeline = 8                   # how many batches are under way at once
-//! view_timeout_ms = 500          # how long a request may wait before the primary is replaced
-//! view_timeout_max_ms = 30000    # where the doubling of that time ends
-//! status_interval_ms = 50        # how often a replica that waits says where it stands
-//! idle_interval_ms = 500         # how often an idle one does
-//! checkpoint_idle_ms = 1000      # after how much idleness a checkpoint covers the last batches
-//! attest = false                 # sign every block
-//! client_ops = 2048              # how many operations of one client may wait
-//! total_ops = 65536              # of all clients
-//! total_bytes = 33554432         # of all clients
-//!
-//! [retain]
-//! bytes = 9223372036854775807    # old blocks go when the log is longer and snapshots cover them,
-//! blocks = 9223372036854775807   # or when there are more than this and a file of the log
-//! snapshot_bytes = 67108864      # bytes of blocks from one snapshot to the next, at least, rounded
-//!                                # up to a power of two; more while snapshots are longer; 0 for none
-//!
-//! [ledger]
-//! blocks_per_segment = 1024      # blocks in a file of the log
-//! wal_file_bytes = 16777216      # bytes in a file of the write-ahead log
-//! snapshot_every = 0             # a snapshot every so many checkpoints, too; 0 for none
-//!
-//! [links]
-//! max_clients = 1024             # how many clients may be linked
-//! max_client_frame = 1048576     # the longest frame of a client, in bytes
-//! max_client_queue = 4194304     # the most bytes that wait for a client
-//! max_queue = 67108864           # the most bytes that wait for a replica
-//!
-//! [catch_up]
-//! timeout_ms = 500               # how long a peer may take to send blocks; four times that for state
-//! buffer_bytes = 67108864        # the most bytes of blocks that wait for their certificate
-//! state_after = 4096             # further behind than so many blocks, state is fetched if it is shorter
-//! ```
+//! `docs/configuration.md` has every key with its default, and a test that holds it to the parser.
 
 use crate::genesis::{Genesis, GenesisError};
 use crate::sync::SyncSettings;

@@ -1,51 +1,7 @@
 //! The genesis: what all replicas of a network must agree on before the first batch.
 //!
-//! `genesis.toml`, the same at every replica and client:
-//!
-//! ```toml
-//! name = "demo"                  # the network's name, 1 to 64 bytes
-//! suite = "sha256-ed25519"       # hash and signature scheme; the only one, and the default
-//! lag = 0                        # how many heights late headers carry results and state; 0: never
-//!
-//! [[replica]]                    # in order; replica 0 comes first
-//! key = "<64 hexadecimal digits>"
-//! address = "127.0.0.1:7000"     # where it listens; not part of the chain id, so it may change
-//!
-//! [[client]]
-//! id = 1
-//! key = "<64 hexadecimal digits>"
-//!
-//! [counter]                      # the application: this, or one of the next tables
-//! iterations = 0                 # how often its loop runs for each operation
-//! reply = 8                      # bytes of a result
-//!
-//! [exchange]
-//! symbols = [{ name = "S0", base = 1, quote = 0 }]
-//! credit = "1208925819614629174706176"   # what an account has of each asset at its opening
-//! operator = 1                   # the client that may deposit; leave it out for nobody
-//! max_accounts = 65536
-//! max_open_orders = 65536        # of an account
-//! max_book_orders = 1048576      # of a market
-//! max_fills = 1024               # of an order
-//!
-//! [kv]
-//! max_key_bytes = 256
-//! max_value_bytes = 65536
-//! fill_keys = 0                  # how many keys it begins with, to measure with a state of some size
-//! fill_value_bytes = 1024        # of each of them
-//!
-//! [bank]
-//! issuer = 1                     # the client that may deposit; 0 for nobody
-//! accounts = 0                   # how many accounts it begins with
-//! balance = 0                    # of each of them
-//! owners = 1                     # how many clients share them
-//!
-//! [consensus]
-//! checkpoint_interval = 128      # a checkpoint after every so many numbers
-//! window = 512                   # how far numbers may run ahead of the stable checkpoint
-//! proposal_hooks = false         # ask the application before proposing and before voting
-//! execute_before_propose = false # propose only on top of an executed batch
-//! ```
+//! `genesis.toml` is the same at every replica and client. `docs/configuration.md` has every key
+//! with its default, and a test that holds it to the parser.
 //!
 //! The chain id is the hash of all of it but the addresses, in the canonical encoding of
 //! [`Genesis::encode`]. It enters every key and signature.

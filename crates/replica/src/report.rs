@@ -55,6 +55,8 @@ pub struct ReplicaReport {
     pub catching_up: bool,
     /// How the fetching of state goes, or went the last time.
     pub transfer: Option<TransferReport>,
+    /// When its log was lost: what keeps it from voting.
+    pub learning: Option<String>,
     /// Whether clients are turned away.
     pub busy: bool,
     /// Packages that wait to be ordered.
@@ -180,6 +182,7 @@ impl ReplicaReport {
             view_changes: protocol.view_changes,
             catching_up: status.catching_up,
             transfer: status.transfer.as_ref().map(TransferReport::from),
+            learning: protocol.learning.as_ref().map(ToString::to_string),
             busy: status.busy,
             pending: protocol.pending as u64,
             waiting: protocol.waiting.as_ref().map(|(awaited, missing)| Waiting {

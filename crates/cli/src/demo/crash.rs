@@ -69,7 +69,7 @@ impl Watch<'_> {
     ) -> Result<Crash, String> {
         let begin = now();
         self.until(|| self.half_way(begin));
-        let leader = latest(replicas).ok_or("no replica reports its view")?;
+        let leader = network::latest(replicas).ok_or("no replica reports its view")?;
         let victim = usize::from(leader.primary);
         self.bar.set_message(format!("replica {victim}, the primary, is killed"));
         let killed = now();
@@ -136,11 +136,6 @@ impl Watch<'_> {
             None => self.bar.set_position(self.bar.elapsed().as_millis() as u64),
         }
     }
-}
-
-/// The report of the greatest view.
-fn latest(replicas: &[ReplicaProcess]) -> Option<ReplicaReport> {
-    replicas.iter().filter_map(ReplicaProcess::report).max_by_key(|report| report.view)
 }
 
 fn millis(time: Duration) -> f64 {

@@ -1,0 +1,174 @@
+//! `tercio status`: how the replicas of a network are, and what that means for it.
+//!
+//! A replica whose home is on this machine is known by the file that its process writes several
+//! times a second. A report is believed while its process lives and is young; an older one only
+//! says how long the replica has been away. A replica elsewhere is known by the links that those
+//! here have to it.
+
+mod network;
+
+use crate::failure::Failure;
+use crate::{clock, folder, output, stop};
+use network::{Network, State};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, stdout};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+use tercio_bench::usage;
+use tercio_replica::Genesis;
+use tercio_replica::config::CONFIG_FILE;
+use tercio_replica::report::ReplicaReport;
+
+/// A replica writes five times a second; one that has not for so long does not answer.
+const YOUNG: Duration = Duration::from_secs(2);
+/// How often to look again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The most kinds of drops that a line names.
+const DROPS: usize = 4;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The network's directory, or the home of one replica
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Look again every second until interrupted
+    #[arg(long)]
+    watch: bool,
+    /// Print one JSON object (each time)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    name: String,
+    replicas: Vec<Row>,
+    network: Network,
+}
+
+/// A replica.
+#[derive(Serialize)]
+struct Row {
+    id: u16,
+    address: String,
+    role: String,
+    #[serde(flatten)]
+    state: State,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let genesis = folder::genesis(&args.dir)?;
+    if !args.watch {
+        return show(args, &genesis);
+    }
+    let stopped = stop::watch(false)?;
+    loop {
+        if !args.json && stdout().is_terminal() {
+            output::text("\x1b[H\x1b[2J");
+        }
+        show(args, &genesis)?;
+        match stopped.recv_timeout(AGAIN) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+fn show(args: &Args, genesis: &Genesis) -> Result<(), Failure> {
+    let states = states(&args.dir, genesis)?;
+    let membership = genesis.membership().map_err(Failure::new)?;
+    let network = Network::of(&states, &membership);
+    let rows = states.into_iter().zip(&genesis.replicas).map(|((id, state), member)| Row {
+        id,
+        address: member.address.clone(),
+        role: state.role(),
+        state,
+    });
+    let report = Report { name: genesis.name.clone(), replicas: rows.collect(), network };
+    output::report(args.json, &report, print)
+}
+
+/// What is known of every replica of the genesis.
+fn states(dir: &Path, genesis: &Genesis) -> Result<BTreeMap<u16, State>, Failure> {
+    let n = genesis.replicas.len();
+    let homes: Vec<(u16, PathBuf)> = if dir.join(CONFIG_FILE).exists() {
+        // A home says which replica it is.
+        let (config, _) = tercio_replica::ReplicaConfig::load(dir).map_err(Failure::new)?;
+        vec![(config.node.me.0, dir.to_owned())]
+    } else {
+        folder::replicas(dir, n)
+    };
+    if homes.is_empty() {
+        return Err(Failure::at(
+            dir,
+            "has no replica's home; name a network's directory as `tercio testnet -o DIR` makes \
+             it, or a replica's home",
+        ));
+    }
+    let now = clock::unix_ms();
+    let mut states: BTreeMap<u16, State> =
+        homes.iter().map(|(id, home)| (*id, state(home, now))).collect();
+    for id in 0..n as u16 {
+        if !states.contains_key(&id) {
+            let elsewhere = State::elsewhere(id, states.values());
+            states.insert(id, elsewhere);
+        }
+    }
+    Ok(states)
+}
+
+fn state(home: &Path, now_unix_ms: u64) -> State {
+    let Ok(report) = ReplicaReport::read(home) else { return State::NeverRan };
+    let age = report.age(now_unix_ms);
+    let since_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    let lives = usage::of_process(report.pid).is_ok();
+    match (lives, age < YOUNG) {
+        (true, true) => State::Up(Box::new(report)),
+        (true, false) => State::Silent { since_ms, pid: report.pid, height: report.height },
+        (false, _) => State::Down { since_ms, height: report.height },
+    }
+}
+
+fn print(report: &Report) {
+    for row in &report.replicas {
+        output::line(&format!("replica {}  {}", row.id, line(row)));
+    }
+    for sentence in &report.network.sentences {
+        output::line(sentence);
+    }
+}
+
+fn line(row: &Row) -> String {
+    let State::Up(r) = &row.state else { return row.role.clone() };
+    let mut parts = vec![
+        format!("{:<10}", row.role),
+        format!("height {}", r.height),
+        format!("view {}", r.view),
+        format!("stable {}", r.stable),
+        format!("progress {} ago", seconds(r.progress_ms)),
+    ];
+    if r.pending > 0 {
+        parts.push(format!("{} waiting", r.pending));
+    }
+    parts.push(format!("{:.0} MB", r.rss_mb));
+    let mut drops: Vec<_> = r.dropped.iter().filter(|(_, count)| **count > 0).collect();
+    drops.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    if !drops.is_empty() {
+        let more = if drops.len() > DROPS { ", .." } else { "" };
+        let named: Vec<_> =
+            drops.iter().take(DROPS).map(|(reason, count)| format!("{reason} {count}")).collect();
+        parts.push(format!("dropped: {}{more}", named.join(", ")));
+    }
+    parts.join("  ")
+}
+
+/// A time for people.
+fn seconds(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{:.1} s", ms as f64 / 1e3),
+        10_000..600_000 => format!("{} s", ms / 1000),
+        _ => format!("{} min", ms / 60_000),
+    }
+}

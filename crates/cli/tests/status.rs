@@ -1,0 +1,163 @@
+//! What `status` says of networks that are well and that are not, and what keeps a replica from
+//! starting.
+
+mod common;
+
+use common::{Up, kill, tercio, text};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tercio_bench::poll_until;
+
+fn status(dir: &Path) -> Value {
+    tercio(["status", text(dir), "--json"]).good().json()
+}
+
+fn sentences(status: &Value) -> String {
+    let all = status["network"]["sentences"].as_array().unwrap();
+    all.iter().map(|sentence| sentence.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// Waits until the sentences have these words.
+#[track_caller]
+fn wait_for(dir: &Path, words: &str) -> Value {
+    let mut last = Value::Null;
+    let found = poll_until(Duration::from_secs(60), || {
+        last = status(dir);
+        sentences(&last).contains(words).then(|| last.clone())
+    });
+    found.unwrap_or_else(|| panic!("'{words}' is not in: {last:#}"))
+}
+
+#[test]
+fn a_network_says_what_it_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir)]).good();
+    let never = status(&dir);
+    assert_eq!(never["replicas"][3]["state"], "never_ran");
+    assert!(sentences(&never).contains("the network stands: 0 of 4"), "{never:#}");
+    let settings = dir.join("clients/1/client.toml");
+    fs::write(&settings, "client = 1\ndeadline_ms = 3000\n").unwrap();
+
+    let up = Up::start(&dir);
+    tercio(["submit", text(&dir), "add"]).good();
+    let well = wait_for(&dir, "all is well: 4 of 4");
+    assert_eq!(
+        (&well["network"]["works"], &well["replicas"][0]["role"]),
+        (&true.into(), &"primary".into())
+    );
+    for key in ["height", "view", "stable", "progress_ms", "rss_mb", "dropped", "peers"] {
+        assert!(!well["replicas"][1][key].is_null(), "{key}: {well:#}");
+    }
+    let shown = tercio(["status", text(&dir)]);
+    assert_eq!(shown.good().stdout.lines().count(), 5, "{}", shown.stdout);
+    // The home of one of them knows the others by their links.
+    let one = status_of_home(&dir, 2);
+    assert_eq!(one["replicas"][2]["state"], "up");
+    assert_eq!(one["replicas"][0]["state"], "linked");
+
+    // Two that are stopped where they stand: one more than may fail.
+    let pids: Vec<u32> = up.reports(4).iter().map(|report| report.pid).collect();
+    assert!(kill("-STOP", pids[3]));
+    wait_for(&dir, "no faults to spare");
+    assert!(kill("-STOP", pids[2]));
+    let stands = wait_for(&dir, "the network stands: 2 of 4");
+    assert_eq!(stands["replicas"][2]["state"], "silent");
+    let failed = tercio(["submit", text(&dir), "add"]);
+    failed.refused(1, &["replica"]);
+    let stall = wait_for(&dir, "no progress for");
+    assert!(sentences(&stall).contains("of 2 and 3"), "{stall:#}");
+    assert_eq!(stall["network"]["works"], false);
+    assert!(kill("-CONT", pids[2]) && kill("-CONT", pids[3]));
+    wait_for(&dir, "all is well");
+    // What was under way was executed, and the next command of the client goes on above it.
+    let json = tercio(["submit", text(&dir), "add", "--json"]).good().json();
+    assert_eq!(json["result"], 3, "{json}");
+    up.stop();
+    let down = status(&dir);
+    assert_eq!(down["replicas"][1]["state"], "down");
+    assert!(sentences(&down).contains("is down since"), "an old report is no life: {down:#}");
+}
+
+fn status_of_home(dir: &Path, id: u16) -> Value {
+    status(&dir.join(format!("replica-{id}")))
+}
+
+/// Somebody of another network sits where replica 2 should be.
+#[test]
+fn a_wrong_identity_is_refused_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, other) = (folder.path().join("net"), folder.path().join("other"));
+    for net in [&dir, &other] {
+        tercio(["testnet", "-o", text(net)]).good();
+    }
+    let genesis = fs::read_to_string(dir.join("genesis.toml")).unwrap();
+    let addresses: Vec<&str> =
+        genesis.lines().filter_map(|line| line.strip_prefix("address = ")).collect();
+    fs::rename(dir.join("replica-2"), dir.join("lost")).unwrap();
+    let impostor = other.join("replica-2");
+    let settings = impostor.join("tercio.toml");
+    let text_of = fs::read_to_string(&settings).unwrap();
+    fs::write(
+        &settings,
+        text_of.replace("replica = 2", &format!("replica = 2\nlisten = {}", addresses[2])),
+    )
+    .unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tercio"))
+        .args(["start", "--stop-with-stdin", "--dir", text(&impostor)])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let up = Up::start(&dir);
+    wait_for(&dir, "another network: the chain ids differ");
+    let said = status(&dir);
+    assert_eq!(said["replicas"][2]["state"], "unlinked");
+    // Without it the network goes on.
+    tercio(["submit", text(&dir), "add"]).good();
+    up.stop();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
+fn homes_that_cannot_be_used_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir)]).good();
+    let home = dir.join("replica-1");
+    let start = || tercio(["start", "--dir", text(&home)]);
+    // Keys that others can read.
+    for (key, run) in [
+        (home.join("key"), &start as &dyn Fn() -> common::Run),
+        (dir.join("clients/1/key"), &|| tercio(["submit", text(&dir), "add"])),
+    ] {
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        run().refused(1, &["others can read", "chmod 600"]);
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    // Files that were written half.
+    for (file, run) in [
+        (home.join("tercio.toml"), &start as &dyn Fn() -> common::Run),
+        (home.join("genesis.toml"), &start),
+        (dir.join("clients/1/client.toml"), &|| tercio(["submit", text(&dir), "add"])),
+        (dir.join("genesis.toml"), &|| tercio(["status", text(&dir)])),
+    ] {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let good = fs::read_to_string(&file).unwrap();
+        let cut = good.rfind('"').unwrap();
+        fs::write(&file, &good[..cut]).unwrap();
+        let line = good[..cut].lines().count();
+        run().refused(1, &[&format!("{name}:{line}")]);
+        fs::write(&file, "").unwrap();
+        run().refused(1, &[&format!("{name}:1"), "missing"]);
+        fs::write(&file, format!("colour = 1\n{good}")).unwrap();
+        run().refused(1, &[&format!("{name}:1"), "colour"]);
+        fs::write(&file, good).unwrap();
+    }
+    tercio(["status", text(folder.path())]).refused(1, &["genesis.toml", "tercio testnet"]);
+}
