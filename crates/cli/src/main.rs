@@ -7,6 +7,7 @@
 mod audit;
 mod bench;
 mod changes;
+mod client;
 mod clock;
 mod demo;
 mod dev;
@@ -49,6 +50,9 @@ enum Command {
     Submit(submit::SubmitArgs),
     /// Ask the application a question, in order with the operations or (--stale) not
     Query(submit::QueryArgs),
+    /// The clients of a network
+    #[command(subcommand)]
+    Client(client::Command),
     /// Make the home of one member of a network of several machines, or join a network with it
     Init(init::InitArgs),
     /// Write the genesis of a network from its members' public keys
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Submit(args) => submit::submit(&args),
         Command::Query(args) => submit::query(&args),
+        Command::Client(command) => client::run(&command),
         Command::Init(args) => init::init(&args),
         Command::Genesis(args) => init::genesis(&args),
         Command::Start(args) => start::run(&args),

@@ -188,6 +188,27 @@ fn operations_and_questions_in_words() {
     submit(&["add"]).refused(1, &["reached 0 of", "replica 3", "tercio up"]);
 }
 
+/// The genesis is the chain's name, so a client is added before the network has run or not at all.
+#[test]
+fn a_client_is_added_before_the_first_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-n", "1", "-o", text(&dir), "--clients", "1"]).good();
+    let json = tercio(["client", "add", text(&dir), "--name", "alice", "--json"]).good().json();
+    assert_eq!(json["client"], 2);
+    assert_eq!(mode(&dir.join("clients/alice/key")), 0o600);
+    tercio(["client", "add", text(&dir), "--name", "alice"]).refused(1, &["exists already"]);
+    tercio(["client", "add", text(&dir), "--name", "../x"]).refused(2, &["--name"]);
+    let up = Up::start(&dir);
+    for client in ["alice", "1"] {
+        tercio(["submit", text(&dir), "--client", client, "add"]).good();
+    }
+    tercio(["client", "add", text(&dir)]).refused(1, &["in use"]);
+    up.stop();
+    tercio(["client", "add", text(&dir)]).refused(1, &["has run", "--clients K"]);
+    tercio(["audit", text(&dir.join("replica-0"))]).good();
+}
+
 #[test]
 fn the_exchange_speaks_its_own_words() {
     let folder = tempfile::tempdir().unwrap();
