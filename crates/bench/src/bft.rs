@@ -6,32 +6,25 @@
 
 use crate::Machine;
 use crate::calibrate::{self, Calibration};
-use crate::figures::{LatencyUs, round};
-use crate::load::{self, LoadError, Outcome, Pace, Plan};
-use crate::network::{Network, NetworkError, Replicas, Spec};
-use crate::process::ProcessError;
+use crate::disk::{self, DiskRate};
+use crate::figures::{LatencyUs, Spread, round};
+use crate::load::{self, Moment, Outcome, Pace, Phase};
+use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP};
 use crate::usage::Usage;
 use serde::Serialize;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
-use tercio_client::ClientAuth;
-use tercio_client::{Client, ConnectError};
-use tercio_replica::Durability;
-use tercio_replica::genesis::App;
-use thiserror::Error;
 
 /// The fractions of the closed loop's rate that are tried, in this order.
 const FRACTIONS: [f64; 7] = [0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35];
-/// How long a trial runs, and what of it is not counted.
+/// How long a trial runs.
 const TRIAL: Duration = Duration::from_secs(2);
-const WARM_UP: Duration = Duration::from_millis(500);
-/// A rate is kept up with when at least this part of what was offered was achieved, and what could
-/// not be sent in time is at most the second part of it at the end.
-const KEPT: f64 = 0.98;
-const UNSENT: f64 = 0.005;
+/// How long one client with one request under way is watched.
+const ALONE: Duration = Duration::from_secs(2);
 /// A generator that uses this much of a processor is the bottleneck itself.
 const BUSY: f64 = 0.95;
+/// How often memory is looked at in a long measurement.
+const MEMORY_EVERY: Duration = Duration::from_secs(60);
 
 /// How fast requests are offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,50 +40,36 @@ pub enum Offer {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Bft {
-    /// The network. Its application is the counter.
-    pub spec: Spec,
+    /// The network, whose application is the counter, and its clients.
+    pub setup: Setup,
     /// How fast requests are offered.
     pub offer: Offer,
-    /// Requests that share an authenticator.
-    pub package: usize,
-    /// The most packages of a client under way.
-    pub outstanding: usize,
-    /// Bytes of a request.
-    pub size: usize,
-    /// How long the measurement takes.
+    /// How long a measurement takes.
     pub measure: Duration,
+    /// How many measurements there are; reported is the one of median throughput.
+    pub trials: usize,
+    /// Whether one client with one request under way is measured too, beside the bare exchange.
+    pub one_client: bool,
 }
 
-/// Why there is no result.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum BftError {
-    /// The network could not be laid out or started.
-    #[error(transparent)]
-    Network(#[from] NetworkError),
-    /// A replica process failed.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// A client found no replicas.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The load did not go through.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// The primitives could not be measured.
-    #[error("the loopback network cannot be used: {0}")]
-    Calibrate(io::Error),
-    /// The network keeps up with no rate that was tried.
-    #[error(
-        "the network keeps up with no steady rate: closed-loop clients reach {closed_rps:.0} \
-         requests/s, and it falls behind at {lowest_rps:.0}; give a --rate"
-    )]
-    NoRate {
-        /// What closed-loop clients reached.
-        closed_rps: f64,
-        /// The lowest rate that was tried.
-        lowest_rps: f64,
-    },
+/// One client with one request under way, beside the same messages with nothing done to them.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OneClient {
+    /// Half of its requests took at most this.
+    pub p50_us: f64,
+    /// The same of the bare exchange over TCP: the mean of one before and one after.
+    pub bare_p50_us: f64,
+    /// The first over the second.
+    pub ratio: f64,
+}
+
+/// The memory of each replica at a time of the measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Memory {
+    /// Seconds since the beginning of the measurement.
+    pub at_s: u64,
+    /// Of each replica; with threads, that of the one process.
+    pub rss_mb: Vec<f64>,
 }
 
 /// What was measured.
@@ -98,6 +77,8 @@ pub enum BftError {
 pub struct BftReport {
     /// Requests per second that were executed and answered.
     pub throughput_rps: f64,
+    /// The least and the greatest of several measurements, and how many there were.
+    pub throughput_spread_rps: Option<Spread>,
     /// Requests per second that were offered; absent in a closed loop.
     pub offered_rps: Option<f64>,
     /// What closed-loop clients reached, when a rate was searched for.
@@ -108,10 +89,18 @@ pub struct BftReport {
     pub saturated_by: Option<&'static str>,
     /// From the intended time of a request to its result.
     pub latency_us: LatencyUs,
+    /// One client with one request under way, after the load.
+    pub one_client: Option<OneClient>,
     /// Processor time that each replica used for a request.
     pub cpu_us_per_request_per_replica: Vec<f64>,
-    /// The memory of each replica; with threads, that of the one process.
+    /// The memory of each replica at the end; with threads, that of the one process.
     pub rss_mb: Vec<f64>,
+    /// The same after each minute, and at the end.
+    pub rss_mb_at: Vec<Memory>,
+    /// The most that a replica's memory at the end is of what it was after a minute.
+    pub rss_growth: Option<f64>,
+    /// What the disk does by itself, when the durability needs it; measured before the load.
+    pub disk: Option<DiskRate>,
     /// The part of a processor that the busiest client used.
     pub busiest_client_cpu: f64,
     /// What this machine could do at most, measured before the load.
@@ -128,37 +117,12 @@ pub struct BftReport {
     pub machine: Machine,
 }
 
-/// All settings of a measurement.
-#[derive(Clone, Debug, Serialize)]
-pub struct Settings {
-    /// How many replicas.
-    pub replicas: u16,
-    /// Whether each is a process of its own.
-    pub processes: bool,
-    /// `mac` or `ed25519`: how clients authenticate their packages.
-    pub auth: &'static str,
-    /// `memory`, `group:N` (milliseconds) or `sync`.
-    pub durability: String,
-    /// Which stages have a thread of their own.
-    pub layout: String,
-    /// Bytes of a request.
-    pub size: usize,
-    /// Bytes of a result.
-    pub reply: usize,
-    /// Requests that share an authenticator.
-    pub package: usize,
-    /// Clients, each with a thread and links of its own.
-    pub clients: usize,
-    /// The most packages of a client under way.
-    pub outstanding: usize,
-    /// `open` or `closed`.
-    pub pace: &'static str,
-    /// The most requests of a batch.
-    pub batch_ops: usize,
-    /// The most batches under way.
-    pub pipeline: u64,
-    /// A checkpoint follows every so many batches.
-    pub checkpoint_interval: u64,
+/// One measurement.
+struct Trial {
+    outcome: Outcome,
+    before: Vec<Usage>,
+    after: Vec<Usage>,
+    memory: Vec<Memory>,
 }
 
 /// Measures. The replicas are processes of `program`, or threads of this one; their homes are made
@@ -171,68 +135,132 @@ pub fn run(
     program: Option<&Path>,
     dir: &Path,
     said: &dyn Fn(&str),
-) -> Result<BftReport, BftError> {
-    said("calibrating");
-    let ceiling = calibrate::ceiling().map_err(BftError::Calibrate)?;
-    said("starting replicas");
-    let network = Network::lay_out(dir, &bft.spec)?;
-    let replicas = Replicas::start(dir, bft.spec.replicas, program)?;
-    let mut core = bft.spec.core_settings();
-    core.max_outstanding = bft.outstanding;
-    let mut clients = (0..bft.spec.clients)
-        .map(|i| network.client(i, core.clone()))
-        .collect::<Result<Vec<_>, _>>()?;
-
-    let mut used = vec![];
-    let mut measure = |clients: &mut [Client], pace| {
-        said("measuring");
-        used.clear();
-        load::run(clients, &plan(bft, pace, bft.measure), || used.push(replicas.usage()))
+) -> Result<BftReport, BenchError> {
+    let setup = &bft.setup;
+    let disk = match setup.spec.durability.syncs() {
+        true => Some(disk::rate(dir).map_err(|error| BenchError::Files { id: 0, error })?),
+        false => None,
     };
+    let (mut running, ceiling) = setup.start(program, dir, said)?;
     let mut closed_loop_rps = None;
-    let (pace, outcome) = match bft.offer {
-        Offer::Closed => (Pace::Closed, measure(&mut clients, Pace::Closed)?),
-        Offer::Rate(rate) => (Pace::Open(rate), measure(&mut clients, Pace::Open(rate))?),
+    let pace = match bft.offer {
+        Offer::Closed => Pace::Closed,
+        Offer::Rate(rate) => Pace::Open(rate),
         Offer::Search => {
             said("searching for the rate that the network keeps up with");
-            let closed = load::run(&mut clients, &plan(bft, Pace::Closed, TRIAL), || {})?.rate();
+            let closed = trial(&mut running, setup, Pace::Closed)?.rate();
             closed_loop_rps = Some(round(closed, 1));
-            let mut kept = None;
-            for rate in FRACTIONS.map(|fraction| fraction * closed) {
-                let pace = Pace::Open(rate);
-                let trial = load::run(&mut clients, &plan(bft, pace, TRIAL), || {})?;
-                if !keeps_up(bft, &trial, rate) {
-                    continue;
-                }
-                let outcome = measure(&mut clients, pace)?;
-                if keeps_up(bft, &outcome, rate) {
-                    kept = Some((pace, outcome));
-                    break;
-                }
-            }
-            let lowest_rps = closed * FRACTIONS[FRACTIONS.len() - 1];
-            kept.ok_or(BftError::NoRate { closed_rps: closed, lowest_rps })?
+            search(&mut running, bft, closed, said)?
         }
     };
-    let used = used.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut trials = vec![];
+    for number in 1..=bft.trials {
+        said(&format!("measuring, {number} of {}", bft.trials));
+        trials.push(measure(&mut running, bft, pace, said)?);
+    }
+    trials.sort_by(|a, b| a.outcome.rate().total_cmp(&b.outcome.rate()));
+    let rates: Vec<f64> = trials.iter().map(|trial| trial.outcome.rate()).collect();
+    let spread = (bft.trials > 1).then(|| Spread::of(&rates));
+    let one_client = if bft.one_client {
+        said("one client with one request under way");
+        Some(one_client(&mut running, setup)?)
+    } else {
+        None
+    };
+    let Running { replicas, clients, .. } = running;
     drop(clients);
     replicas.stop()?;
+    let median = &trials[trials.len() / 2];
     let context = Context { bft, pace, closed_loop_rps, processes: program.is_some() };
-    Ok(context.report(&outcome, &used[0], &used[1], &ceiling))
+    let report = context.report(median, &ceiling);
+    Ok(BftReport { throughput_spread_rps: spread, one_client, disk, ..report })
 }
 
-fn plan(bft: &Bft, pace: Pace, measure: Duration) -> Plan {
-    let Bft { package, outstanding, size, .. } = *bft;
-    Plan { pace, package, outstanding, size, warm_up: WARM_UP, measure }
+/// A short load that counts.
+pub(crate) fn trial(
+    running: &mut Running,
+    setup: &Setup,
+    pace: Pace,
+) -> Result<Outcome, BenchError> {
+    let phases = vec![Phase { pace, length: WARM_UP }, Phase { pace, length: TRIAL }];
+    let mut outcomes = load::run(&mut running.clients, &setup.plan(phases), |_| {})?;
+    Ok(outcomes.pop().expect("one of each phase"))
 }
 
-/// Whether as much was achieved as was offered, but for one package of each client, which may fall
-/// on either side of an edge of the measurement.
-fn keeps_up(bft: &Bft, outcome: &Outcome, rate: f64) -> bool {
-    let offered = rate * outcome.elapsed.as_secs_f64();
-    let edge = (bft.package * bft.spec.clients) as f64;
-    outcome.completed as f64 >= KEPT * offered - edge
-        && outcome.unsent as f64 <= UNSENT * offered + edge
+/// The highest of the fractions that the network keeps up with, in a trial and in a measurement.
+fn search(
+    running: &mut Running,
+    bft: &Bft,
+    closed: f64,
+    said: &dyn Fn(&str),
+) -> Result<Pace, BenchError> {
+    for rate in FRACTIONS.map(|fraction| fraction * closed) {
+        said(&format!("trying {rate:.0} requests/s"));
+        let pace = Pace::Open(rate);
+        // A second trial tells a rate that is kept up with from one that is for a moment.
+        if bft.setup.keeps_up(&trial(running, &bft.setup, pace)?, rate)
+            && bft.setup.keeps_up(&trial(running, &bft.setup, pace)?, rate)
+        {
+            return Ok(pace);
+        }
+    }
+    let lowest_rps = closed * FRACTIONS[FRACTIONS.len() - 1];
+    Err(BenchError::NoRate { closed_rps: closed, lowest_rps })
+}
+
+fn measure(
+    running: &mut Running,
+    bft: &Bft,
+    pace: Pace,
+    said: &dyn Fn(&str),
+) -> Result<Trial, BenchError> {
+    let phases = vec![Phase { pace, length: WARM_UP }, Phase { pace, length: bft.measure }];
+    let Running { replicas, clients, .. } = running;
+    let mut used: Vec<Vec<Usage>> = vec![];
+    let mut memory: Vec<Memory> = vec![];
+    let mut failed = None;
+    let mut usage = || match replicas.usage() {
+        Ok(usage) => Some(usage),
+        Err(error) => {
+            failed.get_or_insert(error);
+            None
+        }
+    };
+    let mut outcomes = load::run(clients, &bft.setup.plan(phases), |moment| match moment {
+        Moment::Begin(1) | Moment::End => used.extend(usage()),
+        Moment::Tick { phase: 1, since } if since >= MEMORY_EVERY * (memory.len() as u32 + 1) => {
+            if let Some(usage) = usage() {
+                memory.push(at(since, &usage));
+                let last = &memory[memory.len() - 1];
+                said(&format!("{} s: {:?} MB", last.at_s, last.rss_mb));
+            }
+        }
+        _ => {}
+    })?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    let [before, after] = <[_; 2]>::try_from(used).expect("read at both ends");
+    memory.push(at(bft.measure, &after));
+    Ok(Trial { outcome: outcomes.remove(1), before, after, memory })
+}
+
+fn at(since: Duration, usage: &[Usage]) -> Memory {
+    let rss_mb = usage.iter().map(|used| round(used.rss_mb(), 1)).collect();
+    Memory { at_s: since.as_secs(), rss_mb }
+}
+
+/// One client with one request under way, between two exchanges of the same messages.
+fn one_client(running: &mut Running, setup: &Setup) -> Result<OneClient, BenchError> {
+    let bare = || calibrate::tcp_exchange_latency().map_err(BenchError::Calibrate);
+    let alone = Setup { outstanding: 1, package: 1, ..setup.clone() };
+    let phases = [WARM_UP, ALONE].map(|length| Phase { pace: Pace::Closed, length });
+    let before = bare()?.p50_us;
+    let plan = alone.plan(phases.to_vec());
+    let outcomes = load::run(&mut running.clients[..1], &plan, |_| {})?;
+    let bare_p50_us = round((before + bare()?.p50_us) / 2.0, 1);
+    let p50_us = outcomes[1].latency.latency().p50;
+    Ok(OneClient { p50_us, bare_p50_us, ratio: round(p50_us / bare_p50_us, 3) })
 }
 
 /// How a measurement was made.
@@ -243,71 +271,50 @@ struct Context<'a> {
     processes: bool,
 }
 
+/// Processor time that each replica used for each of so many requests, in microseconds.
+pub(crate) fn cpu_us_per_request(before: &[Usage], after: &[Usage], requests: u64) -> Vec<f64> {
+    let cpu = |(before, after): (&Usage, &Usage)| {
+        let used = after.cpu.saturating_sub(before.cpu);
+        round(used.as_secs_f64() * 1e6 / requests.max(1) as f64, 3)
+    };
+    before.iter().zip(after).map(cpu).collect()
+}
+
 impl Context<'_> {
-    fn report(
-        &self,
-        outcome: &Outcome,
-        before: &[Usage],
-        after: &[Usage],
-        ceiling: &Calibration,
-    ) -> BftReport {
+    fn report(&self, trial: &Trial, ceiling: &Calibration) -> BftReport {
+        let Trial { outcome, before, after, memory } = trial;
         let offered = match self.pace {
             Pace::Open(rate) => Some(rate),
             Pace::Closed => None,
         };
-        let saturated = offered.is_some_and(|rate| !keeps_up(self.bft, outcome, rate));
+        let saturated = offered.is_some_and(|rate| !self.bft.setup.keeps_up(outcome, rate));
         let by = if outcome.busiest_client >= BUSY { "generator" } else { "network" };
         let requests = outcome.completed;
-        let cpu = |(before, after): (&Usage, &Usage)| {
-            let used = after.cpu.saturating_sub(before.cpu);
-            round(used.as_secs_f64() * 1e6 / requests.max(1) as f64, 3)
-        };
+        let first = &memory[0];
+        let growth = memory[memory.len() - 1].rss_mb.iter().zip(&first.rss_mb);
+        let growth = growth.map(|(end, minute)| end / minute).fold(0.0, f64::max);
+        let pace = if self.pace == Pace::Closed { "closed" } else { "open" };
         BftReport {
             throughput_rps: round(outcome.rate(), 1),
+            throughput_spread_rps: None,
             offered_rps: offered.map(|rate| round(rate, 1)),
             closed_loop_rps: self.closed_loop_rps,
             saturated,
             saturated_by: saturated.then_some(by),
             latency_us: outcome.latency.latency(),
-            cpu_us_per_request_per_replica: before.iter().zip(after).map(cpu).collect(),
+            one_client: None,
+            cpu_us_per_request_per_replica: cpu_us_per_request(before, after, requests),
             rss_mb: after.iter().map(|used| round(used.rss_mb(), 1)).collect(),
+            rss_mb_at: memory.clone(),
+            rss_growth: (memory.len() > 1).then(|| round(growth, 3)),
+            disk: None,
             busiest_client_cpu: round(outcome.busiest_client, 3),
             ceiling_rps: round(ceiling.ceiling_rps, 1),
             fraction_of_ceiling: round(outcome.rate() / ceiling.ceiling_rps, 4),
             requests,
             seconds: round(outcome.elapsed.as_secs_f64(), 3),
-            settings: self.settings(),
+            settings: self.bft.setup.settings(self.processes, pace),
             machine: ceiling.machine.clone(),
-        }
-    }
-
-    fn settings(&self) -> Settings {
-        let Bft { spec, package, outstanding, size, .. } = self.bft;
-        let consensus = tercio_consensus::Settings::default();
-        Settings {
-            replicas: spec.replicas,
-            processes: self.processes,
-            auth: match spec.auth {
-                ClientAuth::Mac => "mac",
-                ClientAuth::Signature => "ed25519",
-            },
-            durability: match spec.durability {
-                Durability::Group(pause) => format!("group:{}", pause.as_millis()),
-                other => other.to_string(),
-            },
-            layout: spec.layout.under(spec.durability).to_string(),
-            size: *size,
-            reply: match &spec.app {
-                App::Counter(counter) => counter.reply,
-                _ => 0,
-            },
-            package: *package,
-            clients: spec.clients,
-            outstanding: *outstanding,
-            pace: if self.pace == Pace::Closed { "closed" } else { "open" },
-            batch_ops: spec.batch_ops,
-            pipeline: consensus.pipeline,
-            checkpoint_interval: consensus.checkpoint_interval,
         }
     }
 }

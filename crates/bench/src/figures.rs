@@ -59,6 +59,26 @@ pub struct LatencyUs {
     pub max: f64,
 }
 
+/// Several measurements of the same.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// How many there were.
+    pub count: usize,
+}
+
+impl Spread {
+    /// The spread of `values`, of which there is at least one.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Self {
+        let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or_default();
+        Self { min: round(fold(f64::min), 1), max: round(fold(f64::max), 1), count: values.len() }
+    }
+}
+
 /// `value` with so many decimals.
 #[must_use]
 pub fn round(value: f64, decimals: i32) -> f64 {

@@ -4,20 +4,24 @@
 //! - [`calibrate`] measures the primitives that a replicated request is made of and derives from
 //!   them a ceiling for this machine. Every other figure is reported as a fraction of it.
 //! - [`network`] makes networks on this machine, of processes ([`process`]) or threads, [`local`] one
-//!   in this process to play with; [`load`]
-//!   puts load on them, open-loop by default; [`bft`] measures ordering so.
+//!   in this process to play with; [`load`] puts load on them, open-loop by default. [`bft`] measures
+//!   ordering so, [`fault`] what a dead replica costs, [`overload`] what too much load does.
 //!
 //! Architecture invariant: nothing here prints.
 
 pub mod bft;
 pub mod calibrate;
 mod clock;
+pub mod disk;
+pub mod fault;
 pub mod figures;
 pub mod load;
 pub mod local;
 mod machine;
 pub mod network;
+pub mod overload;
 pub mod process;
+pub mod setup;
 pub mod usage;
 
 pub use clock::{now, pause, poll_until, thread_cpu};

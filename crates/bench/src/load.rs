@@ -9,6 +9,7 @@ use crate::figures::Recorder;
 use crate::{now, pause, thread_cpu};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tercio_client::{Client, OpResult, SubmitError, Ticket};
@@ -28,22 +29,76 @@ pub enum Pace {
     Closed,
 }
 
-/// What load to put on.
+/// A stretch of time with one pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
-    /// When packages are sent.
+pub struct Phase {
+    /// When packages are sent. From one phase to the next of the same pace the schedule goes on;
+    /// with another one it begins anew, and what was due and not sent never is.
     pub pace: Pace,
+    /// How long it lasts.
+    pub length: Duration,
+}
+
+/// What load to put on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// One after the other; each is counted by itself.
+    pub phases: Vec<Phase>,
     /// Operations of a package.
     pub package: usize,
     /// The most packages of a client under way. In an open loop a package that finds no room waits,
     /// and its waiting counts.
     pub outstanding: usize,
-    /// Bytes of an operation.
-    pub size: usize,
-    /// How long the load runs before anything is counted.
-    pub warm_up: Duration,
-    /// How long it is counted.
-    pub measure: Duration,
+    /// The operations that clients send, in turns.
+    pub ops: Ops,
+    /// Whether packages may have no result; otherwise that is an error.
+    pub may_fail: bool,
+}
+
+/// The operations of a client, by their number from 0.
+#[derive(Clone)]
+pub struct Ops(Arc<dyn Fn(usize, u64) -> Bytes + Send + Sync>);
+
+impl Ops {
+    /// Each client's operations are this function of the client and of their number.
+    pub fn new(op: impl Fn(usize, u64) -> Bytes + Send + Sync + 'static) -> Self {
+        Self(Arc::new(op))
+    }
+
+    /// Always the same bytes, so many.
+    #[must_use]
+    pub fn of_size(size: usize) -> Self {
+        let op = Bytes::from((0..size).map(|i| i as u8).collect::<Vec<_>>());
+        Self::new(move |_, _| op.clone())
+    }
+}
+
+impl PartialEq for Ops {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::fmt::Debug for Ops {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ops")
+    }
+}
+
+/// What the load tells whoever put it on, from the thread that did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// A phase begins.
+    Begin(usize),
+    /// A tenth of a second or so has passed.
+    Tick {
+        /// The phase.
+        phase: usize,
+        /// The time since its beginning.
+        since: Duration,
+    },
+    /// The last phase has ended; what is under way is still waited for.
+    End,
 }
 
 /// Why there is no result.
@@ -69,21 +124,33 @@ pub enum LoadError {
     Refused(SubmitError),
 }
 
-/// What came of it.
+/// How long the pieces are in which completions are counted.
+pub const PIECE: Duration = Duration::from_millis(100);
+
+/// What came of a phase.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Operations whose results came during the measurement.
+    /// Operations whose results came during the phase.
     pub completed: u64,
+    /// The same for each tenth of a second of it.
+    pub pieces: Vec<u64>,
     /// The latencies of those that were to be sent during it, from the intended time. Those that
     /// were not sent count with how late they were at the end.
     pub latency: Recorder,
-    /// How long the measurement was.
+    /// How long the phase was.
     pub elapsed: Duration,
-    /// Operations that should have been sent during the measurement and were not, for want of room
+    /// Operations that should have been sent during the phase and were not, for want of room
     /// or of the generator's own time.
     pub unsent: u64,
-    /// The processor time of the busiest client's thread, as a fraction of the measurement.
+    /// The processor time of the busiest client's thread, as a fraction of the phase.
     pub busiest_client: f64,
+    /// Packages that were to be sent during it and were sent again because a replica did not
+    /// answer.
+    pub resent_packages: u64,
+    /// How often the one was that was sent again most often.
+    pub most_resent: u32,
+    /// Operations that were to be sent during it and have no result.
+    pub failed: u64,
 }
 
 impl Outcome {
@@ -95,131 +162,173 @@ impl Outcome {
 
     fn merge(&mut self, other: &Self) {
         self.completed += other.completed;
+        self.pieces.resize(self.pieces.len().max(other.pieces.len()), 0);
+        self.pieces.iter_mut().zip(&other.pieces).for_each(|(all, one)| *all += one);
         self.latency.merge(&other.latency);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.unsent += other.unsent;
         self.busiest_client = self.busiest_client.max(other.busiest_client);
+        self.resent_packages += other.resent_packages;
+        self.most_resent = self.most_resent.max(other.most_resent);
+        self.failed += other.failed;
     }
 }
 
-/// Puts the load on, from all `clients` at once. `at_edge` is called when the measurement begins and
-/// when it ends, to read the replicas' counters.
+/// Puts the load on, from all `clients` at once; gives what came of each phase. `watch` is told
+/// where it stands, to read the replicas' counters and to do things to them.
 ///
 /// # Errors
-/// When an operation has no result, or the plan makes no sense to the clients.
+/// When an operation has no result and the plan does not allow that, or the plan makes no sense to
+/// the clients.
 pub fn run(
     clients: &mut [Client],
     plan: &Plan,
-    mut at_edge: impl FnMut(),
-) -> Result<Outcome, LoadError> {
-    let begin = now();
-    let (from, to) = (begin + plan.warm_up, begin + plan.warm_up + plan.measure);
+    mut watch: impl FnMut(Moment),
+) -> Result<Vec<Outcome>, LoadError> {
+    let mut edges = vec![now()];
+    for phase in &plan.phases {
+        edges.push(edges[edges.len() - 1] + phase.length);
+    }
     let count = clients.len();
     let results: Vec<_> = thread::scope(|scope| {
+        let edges = &edges;
         let threads: Vec<_> = (clients.iter_mut().enumerate())
             .map(|(i, client)| {
-                scope.spawn(move || Generator::new(plan, (i, count), begin, from, to).run(client))
+                scope.spawn(move || Generator::new(plan, (i, count), edges).run(client))
             })
             .collect();
-        for edge in [from, to] {
-            pause(edge.saturating_duration_since(now()));
-            at_edge();
+        for phase in 0..plan.phases.len() {
+            watch(Moment::Begin(phase));
+            loop {
+                let time = now();
+                let left = edges[phase + 1].saturating_duration_since(time);
+                if left.is_zero() {
+                    break;
+                }
+                watch(Moment::Tick { phase, since: time.saturating_duration_since(edges[phase]) });
+                pause(left.min(PIECE));
+            }
         }
+        watch(Moment::End);
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().expect("a generator does not panic")
         };
         threads.into_iter().map(join).collect()
     });
-    let mut all = Outcome::default();
+    let mut all = vec![Outcome::default(); plan.phases.len()];
     for result in results {
-        all.merge(&result?);
+        let outcomes: Vec<Outcome> = result?;
+        all.iter_mut().zip(&outcomes).for_each(|(all, one)| all.merge(one));
     }
     Ok(all)
 }
 
 struct Generator<'a> {
     plan: &'a Plan,
-    ops: Vec<Bytes>,
+    client: usize,
+    clients: usize,
+    /// The number of the next operation.
+    number: u64,
     /// The time between two packages of this client; zero in a closed loop.
     step: Duration,
     /// The intended time of the next package.
     next: Instant,
-    from: Instant,
-    to: Instant,
+    /// Where the phases begin, and where the last one ends.
+    edges: &'a [Instant],
+    phase: usize,
     under_way: BTreeMap<Ticket, Instant>,
-    outcome: Outcome,
+    outcomes: Vec<Outcome>,
     failed: u64,
     first_failure: Option<String>,
 }
 
 impl<'a> Generator<'a> {
-    fn new(
-        plan: &'a Plan,
-        (client, clients): (usize, usize),
-        begin: Instant,
-        from: Instant,
-        to: Instant,
-    ) -> Self {
-        let step = match plan.pace {
-            Pace::Open(rate) => {
-                Duration::from_secs_f64((plan.package * clients) as f64 / rate.max(1e-6))
-            }
-            Pace::Closed => Duration::ZERO,
+    fn new(plan: &'a Plan, (client, clients): (usize, usize), edges: &'a [Instant]) -> Self {
+        let piece = |phase: &Phase| {
+            let pieces = phase.length.as_nanos().div_ceil(PIECE.as_nanos()) as usize;
+            Outcome { pieces: vec![0; pieces], elapsed: phase.length, ..Outcome::default() }
         };
-        let op = Bytes::from((0..plan.size).map(|i| (i + client) as u8).collect::<Vec<_>>());
-        // Clients take turns rather than send all at once.
-        let next = begin + step * client as u32 / clients as u32;
         Self {
             plan,
-            ops: vec![op; plan.package],
-            step,
-            next,
-            from,
-            to,
+            client,
+            clients,
+            number: 0,
+            step: Duration::ZERO,
+            next: edges[0],
+            edges,
+            phase: 0,
             under_way: BTreeMap::new(),
-            outcome: Outcome::default(),
+            outcomes: plan.phases.iter().map(piece).collect(),
             failed: 0,
             first_failure: None,
         }
     }
 
-    fn run(mut self, client: &mut Client) -> Result<Outcome, LoadError> {
-        let mut cpu_at_start = None;
-        loop {
-            let time = now();
-            if time >= self.to {
-                break;
+    fn run(mut self, client: &mut Client) -> Result<Vec<Outcome>, LoadError> {
+        let mut pace = None;
+        for phase in 0..self.plan.phases.len() {
+            self.phase = phase;
+            let wanted = self.plan.phases[phase].pace;
+            if pace != Some(wanted) {
+                pace = Some(wanted);
+                self.set_pace(wanted);
             }
-            if time >= self.from && cpu_at_start.is_none() {
-                cpu_at_start = Some(thread_cpu());
+            let end = self.edges[phase + 1];
+            let cpu_at_start = thread_cpu();
+            loop {
+                let time = now();
+                if time >= end {
+                    break;
+                }
+                let room = self.send(client, time)?;
+                // Whatever there is no room for waits for a completion instead of the schedule.
+                let until = if room && self.step > Duration::ZERO { self.next } else { end };
+                self.wait(client, until.min(end));
             }
-            let room = self.send(client, time)?;
-            // Whatever there is no room for waits for a completion instead of the schedule.
-            let until = if room && self.step > Duration::ZERO { self.next } else { self.to };
-            self.wait(client, until.min(self.to));
+            let length = self.plan.phases[phase].length.as_secs_f64();
+            let used = (thread_cpu() - cpu_at_start).as_secs_f64();
+            self.outcomes[phase].busiest_client = used / length;
+            if self.plan.phases.get(phase + 1).is_none_or(|next| next.pace != wanted) {
+                self.count_unsent(end);
+            }
         }
-        let measured = self.to - self.from;
-        if let Some(start) = cpu_at_start {
-            let used = (thread_cpu() - start).as_secs_f64();
-            self.outcome.busiest_client = used / measured.as_secs_f64();
-        }
-        self.outcome.elapsed = measured;
-        self.count_unsent();
         self.drain(client)?;
         match self.first_failure {
-            Some(first) => Err(LoadError::Failed { failed: self.failed, first }),
-            None => Ok(self.outcome),
+            Some(first) if !self.plan.may_fail => {
+                Err(LoadError::Failed { failed: self.failed, first })
+            }
+            _ => Ok(self.outcomes),
         }
+    }
+
+    /// Begins a schedule with the phase.
+    fn set_pace(&mut self, pace: Pace) {
+        self.step = match pace {
+            Pace::Open(rate) => {
+                Duration::from_secs_f64((self.plan.package * self.clients) as f64 / rate.max(1e-6))
+            }
+            Pace::Closed => Duration::ZERO,
+        };
+        // Clients take turns rather than send all at once.
+        let begin = self.edges[self.phase];
+        self.next = begin + self.step * self.client as u32 / self.clients as u32;
+    }
+
+    /// The outcome of the phase in which `time` lies, if it lies in one.
+    fn outcome_at(&mut self, time: Instant) -> Option<(&mut Outcome, Instant)> {
+        let phase = self.edges.partition_point(|edge| *edge <= time).checked_sub(1)?;
+        Some((self.outcomes.get_mut(phase)?, self.edges[phase]))
     }
 
     /// What was due and never sent counts with how late it was at the end, which is less than it
     /// would have come to.
-    fn count_unsent(&mut self) {
-        while self.step > Duration::ZERO && self.next < self.to {
-            if self.next >= self.from {
-                let ops = self.plan.package as u64;
-                self.outcome.unsent += ops;
-                self.outcome.latency.record(self.to - self.next, ops);
+    fn count_unsent(&mut self, end: Instant) {
+        let ops = self.plan.package as u64;
+        while self.step > Duration::ZERO && self.next < end {
+            let intended = self.next;
+            if let Some((outcome, _)) = self.outcome_at(intended) {
+                outcome.unsent += ops;
+                outcome.latency.record(end - intended, ops);
             }
             self.next += self.step;
         }
@@ -231,11 +340,14 @@ impl<'a> Generator<'a> {
             if self.under_way.len() >= self.plan.outstanding {
                 return Ok(false);
             }
-            match client.submit(self.ops.clone()) {
+            let numbers = self.number..self.number + self.plan.package as u64;
+            let ops = numbers.map(|number| (self.plan.ops.0)(self.client, number)).collect();
+            match client.submit(ops) {
                 Ok(ticket) => {
                     let intended = if self.step.is_zero() { time } else { self.next };
                     self.under_way.insert(ticket, intended);
                     self.next += self.step;
+                    self.number += self.plan.package as u64;
                 }
                 Err(SubmitError::TooMany { .. }) => return Ok(false),
                 Err(error) => return Err(LoadError::Refused(error)),
@@ -258,9 +370,9 @@ impl<'a> Generator<'a> {
     fn receive(&mut self, client: &mut Client, patience: Duration) {
         let completions = client.poll(patience);
         let time = now();
+        let ops = self.plan.package as u64;
         for completion in completions {
             let Some(intended) = self.under_way.remove(&completion.ticket) else { continue };
-            let ops = self.plan.package as u64;
             let failure = match &completion.outcome {
                 Ok(results) => results.iter().find_map(|result| match result {
                     OpResult::Executed(_) => None,
@@ -268,18 +380,26 @@ impl<'a> Generator<'a> {
                 }),
                 Err(failure) => Some(failure.to_string()),
             };
+            // Rate and latency are of different sets: what ended during the phase, and what
+            // should have begun during it, however late it ended.
+            if let Some((outcome, _)) = self.outcome_at(intended) {
+                let again = completion.resent;
+                outcome.resent_packages += u64::from(again > 0);
+                outcome.most_resent = outcome.most_resent.max(again);
+                match failure {
+                    None => outcome.latency.record(time - intended, ops),
+                    Some(_) => outcome.failed += ops,
+                }
+            }
             if let Some(failure) = failure {
                 self.failed += ops;
                 self.first_failure.get_or_insert(failure);
-                continue;
-            }
-            // Rate and latency are of different sets: what ended during the measurement, and what
-            // should have begun during it, however late it ended.
-            if (self.from..self.to).contains(&time) {
-                self.outcome.completed += ops;
-            }
-            if (self.from..self.to).contains(&intended) {
-                self.outcome.latency.record(time - intended, ops);
+            } else if let Some((outcome, begin)) = self.outcome_at(time) {
+                outcome.completed += ops;
+                let piece = ((time - begin).as_nanos() / PIECE.as_nanos()) as usize;
+                if let Some(piece) = outcome.pieces.get_mut(piece) {
+                    *piece += ops;
+                }
             }
         }
     }
@@ -293,5 +413,19 @@ impl<'a> Generator<'a> {
             self.wait(client, deadline);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_add_up() {
+        let one = Outcome { completed: 5, pieces: vec![2, 3], failed: 1, ..Outcome::default() };
+        let mut all = Outcome { completed: 1, pieces: vec![1], most_resent: 2, ..one.clone() };
+        all.merge(&one);
+        assert_eq!((all.completed, &all.pieces[..], all.failed), (6, &[3, 3][..], 2));
+        assert_eq!(all.most_resent, 2);
     }
 }

@@ -18,6 +18,7 @@ use tercio_replica::report::ReplicaReport;
 use tercio_replica::{
     Durability, Genesis, Layout, NodeError, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
 };
+use tercio_replica::report::ReplicaReport;
 use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Suite};
 use thiserror::Error;
 
@@ -187,6 +188,12 @@ impl Network {
         &self.genesis
     }
 
+    /// Who takes part.
+    #[must_use]
+    pub fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
     /// The secret of the `i`-th client.
     #[must_use]
     pub fn client_secret(&self, i: usize) -> &SecretKey {
@@ -215,7 +222,7 @@ impl Network {
     }
 }
 
-fn client_id(i: usize) -> ClientId {
+pub(crate) fn client_id(i: usize) -> ClientId {
     ClientId(i as u64 + 1)
 }
 
@@ -286,6 +293,56 @@ impl Replicas {
                         .map_err(|error| ProcessError::Usage { id, error })
                 })
                 .collect(),
+        }
+    }
+
+    /// The process of replica `id`; none with threads.
+    fn process(&mut self, id: u16) -> Option<&mut ReplicaProcess> {
+        match self {
+            Self::Processes(all) => all.iter_mut().find(|process| process.id() == id),
+            Self::Threads(_) => None,
+        }
+    }
+
+    /// Ends a replica process at once, as a crash does.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self, id: u16) -> io::Result<()> {
+        if let Some(process) = self.process(id) {
+            process.kill()?;
+        }
+        if let Self::Processes(all) = self {
+            all.retain(|process| process.id() != id);
+        }
+        Ok(())
+    }
+
+    /// Stops a replica process from running (SIGSTOP); its links stay open and it says nothing.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn halt(&mut self, id: u16) -> io::Result<()> {
+        self.process(id).map_or(Ok(()), |process| process.halt())
+    }
+
+    /// Starts a replica process again that was killed, without waiting for it.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn restart(&mut self, program: &Path, dir: &Path, id: u16) -> Result<(), ProcessError> {
+        if let Self::Processes(all) = self {
+            all.push(ReplicaProcess::spawn(program, id, &home(dir, id))?);
+        }
+        Ok(())
+    }
+
+    /// What the replica processes say of themselves; empty with threads.
+    #[must_use]
+    pub fn reports(&self) -> Vec<ReplicaReport> {
+        match self {
+            Self::Processes(all) => all.iter().filter_map(ReplicaProcess::report).collect(),
+            Self::Threads(_) => vec![],
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::usage::{self, Usage};
 use crate::{now, poll_until};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
@@ -197,6 +198,16 @@ impl ReplicaProcess {
     /// Asks it to stop, and does not wait for it.
     pub fn ask_to_stop(&mut self) {
         drop(self.child.stdin.take());
+    }
+
+    /// Stops it from running until it is killed (SIGSTOP).
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn halt(&self) -> io::Result<()> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(kill_process(pid, Signal::STOP)?)
     }
 
     /// Asks it to stop, and waits until it has.

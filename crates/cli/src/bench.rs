@@ -2,6 +2,9 @@
 
 mod bft;
 mod calibrate;
+mod fault;
+mod network;
+mod overload;
 
 use crate::failure::Failure;
 
@@ -11,11 +14,17 @@ pub(crate) enum Command {
     Calibrate(calibrate::Args),
     /// Measure ordering, with the counter as the application
     Bft(bft::Args),
+    /// Measure what clients notice when a backup dies under load
+    Fault(fault::Args),
+    /// Measure a network of which more is asked than it can do
+    Overload(overload::Args),
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Bft(args) => bft::run(&args),
+        Command::Fault(args) => fault::run(&args),
+        Command::Overload(args) => overload::run(&args),
     }
 }

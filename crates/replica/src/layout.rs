@@ -88,6 +88,9 @@ pub enum Durability {
 }
 
 impl Durability {
+    /// The time of a group when none is named.
+    pub const GROUP: Duration = Duration::from_millis(2);
+
     /// Whether anything is fsynced.
     #[must_use]
     pub fn syncs(self) -> bool {
@@ -116,10 +119,11 @@ impl FromStr for Durability {
         match text {
             "memory" => Ok(Self::Memory),
             "sync" => Ok(Self::Sync),
+            "group" => Ok(Self::Group(Self::GROUP)),
             _ => match group() {
                 Some(ms @ 1..=1000) => Ok(Self::Group(Duration::from_millis(ms))),
                 _ => Err(
-                    "unknown durability; write memory, sync, or group(N) with N from 1 to 1000 milliseconds",
+                    "unknown durability; write memory, sync, group, or group(N) with N from 1 to 1000 milliseconds",
                 ),
             },
         }

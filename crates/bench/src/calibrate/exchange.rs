@@ -321,12 +321,21 @@ pub(super) fn measure_all(rounds: usize) -> io::Result<Vec<ExchangeLatency>> {
     let folder = tempfile::tempdir()?;
     let transports =
         [("tcp", Tcp::ports()?), ("udp", Udp::ports()?), ("unix", Unix::ports(folder.path())?)];
-    let mut latencies = vec![];
-    for (transport, ports) in transports {
-        let mut times = run(ports, rounds)?;
-        times.sort_by(f64::total_cmp);
-        let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
-        latencies.push(ExchangeLatency { transport, rounds, p50_us: at(50), p99_us: at(99) });
-    }
-    Ok(latencies)
+    transports.into_iter().map(|(name, ports)| measure(name, ports, rounds)).collect()
+}
+
+/// The exchange over TCP.
+pub(super) fn measure_tcp(rounds: usize) -> io::Result<ExchangeLatency> {
+    measure("tcp", Tcp::ports()?, rounds)
+}
+
+fn measure(
+    transport: &'static str,
+    ports: Vec<Box<dyn Port>>,
+    rounds: usize,
+) -> io::Result<ExchangeLatency> {
+    let mut times = run(ports, rounds)?;
+    times.sort_by(f64::total_cmp);
+    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+    Ok(ExchangeLatency { transport, rounds, p50_us: at(50), p99_us: at(99) })
 }

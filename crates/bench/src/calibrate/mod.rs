@@ -127,6 +127,14 @@ pub fn exchange_latencies() -> io::Result<Vec<ExchangeLatency>> {
     exchange::measure_all(exchange::ROUNDS)
 }
 
+/// The same over TCP alone.
+///
+/// # Errors
+/// As [`exchange_latencies`].
+pub fn tcp_exchange_latency() -> io::Result<ExchangeLatency> {
+    exchange::measure_tcp(exchange::ROUNDS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

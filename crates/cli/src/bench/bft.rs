@@ -1,47 +1,15 @@
 //! `tercio bench bft`.
 
+use super::network;
 use crate::failure::Failure;
 use crate::{output, stop};
-use clap::ValueEnum;
 use std::time::Duration;
 use tercio_bench::bft::{self, Bft, BftReport, Offer};
-use tercio_bench::network::Spec;
-use tercio_client::ClientAuth;
-use tercio_replica::genesis::App;
-use tercio_replica::{Durability, Layout};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Auth {
-    /// A vector of message authentication codes
-    Mac,
-    /// A signature
-    Ed25519,
-}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many replicas
-    #[arg(long, value_name = "N", default_value_t = 4,
-          value_parser = clap::value_parser!(u16).range(4..=31))]
-    replicas: u16,
-    /// How clients authenticate their packages
-    #[arg(long, value_enum, default_value_t = Auth::Mac)]
-    auth: Auth,
-    /// When a promise counts as durable: memory, group:N (an fsync at most every N ms), or sync
-    #[arg(long, value_name = "MODE", default_value = "memory", value_parser = durability)]
-    durability: Durability,
-    /// Bytes of a request
-    #[arg(long, value_name = "BYTES", default_value_t = 100,
-          value_parser = clap::value_parser!(u32).range(0..=65536))]
-    size: u32,
-    /// Bytes of a result
-    #[arg(long, value_name = "BYTES", default_value_t = 100,
-          value_parser = clap::value_parser!(u32).range(0..=65536))]
-    reply: u32,
-    /// Requests that share an authenticator
-    #[arg(long, value_name = "K", default_value_t = 1,
-          value_parser = clap::value_parser!(u16).range(1..=1024))]
-    package: u16,
+    #[command(flatten)]
+    network: network::Args,
     /// Clients, each with a thread and links of its own
     #[arg(long, value_name = "C", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -51,79 +19,41 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
     /// Offer so many requests per second [default: search for what the network keeps up with]
-    #[arg(long, value_name = "R", conflicts_with = "closed", value_parser = rate)]
+    #[arg(long, value_name = "R", conflicts_with = "closed", value_parser = network::rate)]
     rate: Option<f64>,
     /// Send the next package when one ends, instead of at a rate
     #[arg(long)]
     closed: bool,
-    /// How long to measure
+    /// How long a measurement takes
     #[arg(long, value_name = "S", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: u16,
+    /// How many measurements; the one of median throughput is reported, with the spread
+    #[arg(long, value_name = "T", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=100))]
+    trials: u16,
+    /// Measure one client with one request under way, too, beside the bare exchange of messages
+    #[arg(long)]
+    one_client: bool,
     /// Run the replicas as processes (the default)
     #[arg(long, conflicts_with = "threads")]
     processes: bool,
     /// Run the replicas as threads of this process
     #[arg(long)]
     threads: bool,
-    /// Which stages have a thread of their own: all-in-one, execution-apart, log-apart, both-apart
-    #[arg(long, value_name = "LAYOUT", default_value = "all-in-one", value_parser = layout)]
-    layout: Layout,
-    /// The most requests of a batch
-    #[arg(long, value_name = "N", default_value_t = 1024,
-          value_parser = clap::value_parser!(u32).range(1..=65536))]
-    batch_ops: u32,
-    /// Print one JSON object as the last line
-    #[arg(long)]
-    json: bool,
-}
-
-fn durability(text: &str) -> Result<Durability, String> {
-    let parsed = match text.strip_prefix("group:") {
-        Some(ms) => format!("group({ms})").parse(),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| "write memory, sync, or group:N with N from 1 to 1000 milliseconds".into())
-}
-
-fn layout(text: &str) -> Result<Layout, String> {
-    text.parse().map_err(str::to_owned)
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if (1.0..=1e7).contains(&rate) => Ok(rate),
-        _ => Err("write requests per second, 1 to 10000000".into()),
-    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let bft = Bft {
-        spec: Spec {
-            name: "bench".into(),
-            replicas: args.replicas,
-            clients: args.clients.into(),
-            app: App::Counter(tercio_counter::Settings {
-                iterations: 0,
-                reply: args.reply as usize,
-            }),
-            auth: match args.auth {
-                Auth::Mac => ClientAuth::Mac,
-                Auth::Ed25519 => ClientAuth::Signature,
-            },
-            durability: args.durability,
-            layout: args.layout,
-            batch_ops: args.batch_ops as usize,
-        },
+        setup: args.network.setup(args.clients, args.outstanding),
         offer: match args.rate {
             Some(rate) => Offer::Rate(rate),
             None if args.closed => Offer::Closed,
             None => Offer::Search,
         },
-        package: args.package.into(),
-        outstanding: args.outstanding.into(),
-        size: args.size as usize,
         measure: Duration::from_secs(args.seconds.into()),
+        trials: args.trials.into(),
+        one_client: args.one_client,
     };
     let folder = stop::temporary_dir("tercio-bench-")?;
     let program = std::env::current_exe().map_err(Failure::new)?;
@@ -133,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let result = bft::run(&bft, program, folder.path(), &said);
     spinner.finish_and_clear();
     let report = result.map_err(Failure::new)?;
-    output::report(args.json, &report, print)?;
+    output::report(args.network.json, &report, print)?;
     match (report.saturated_by, report.offered_rps) {
         (Some("generator"), Some(offered)) => Err(Failure::new(format!(
             "this is no result: the clients could not send {offered:.0} requests/s; lower --rate, \
@@ -148,24 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 fn print(r: &BftReport) {
     let line = output::line;
-    let s = &r.settings;
-    line(&format!(
-        "{} replicas ({}), {}, durability {}, layout {}, batches of up to {}",
-        s.replicas,
-        if s.processes { "processes" } else { "threads" },
-        s.auth,
-        s.durability,
-        s.layout,
-        s.batch_ops
-    ));
-    line(&format!(
-        "requests of {} B in packages of {}, results of {} B; {} clients with up to {} packages each",
-        s.size, s.package, s.reply, s.clients, s.outstanding
-    ));
-    line(&format!(
-        "machine: {} cores, {}, Linux {}, load {:.2}",
-        r.machine.cores, r.machine.cpu_model, r.machine.kernel, r.machine.load_1min
-    ));
+    network::print(&r.settings, &r.machine);
     let offered = match r.offered_rps {
         Some(offered) => format!("{offered:.0} requests/s offered"),
         None => "closed loop".into(),
@@ -186,5 +99,28 @@ fn print(r: &BftReport) {
     ));
     for (id, (cpu, rss)) in r.cpu_us_per_request_per_replica.iter().zip(&r.rss_mb).enumerate() {
         line(&format!("replica {id}: {cpu:.2} us of processor time a request, {rss:.0} MB"));
+    }
+    if let Some(one) = r.one_client {
+        line(&format!(
+            "one client, one request under way: p50 {:.0} us, {:.2} times the bare exchange of {:.0} us",
+            one.p50_us, one.ratio, one.bare_p50_us
+        ));
+    }
+    if let Some(disk) = &r.disk {
+        line(&format!(
+            "the disk by itself: {:.0} fdatasync/s of {} KiB, p50 {:.0} us",
+            disk.fdatasync_per_s,
+            disk.write_bytes / 1024,
+            disk.p50_us
+        ));
+    }
+    if let Some(growth) = r.rss_growth {
+        line(&format!("memory at the end: {growth:.3} times what it was after a minute"));
+    }
+    if let Some(spread) = r.throughput_spread_rps {
+        line(&format!(
+            "median of {} measurements between {:.0} and {:.0} requests/s",
+            spread.count, spread.min, spread.max
+        ));
     }
 }

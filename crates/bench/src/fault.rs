@@ -1,0 +1,155 @@
+//! `bench fault`: what clients notice of a backup that dies under a steady load.
+//!
+//! The network runs at a part of its peak, healthy at first; then one backup is killed, or stopped
+//! so that its links stay open and nothing comes, and the same load goes on.
+
+use crate::Machine;
+use crate::bft;
+use crate::figures::{LatencyUs, round};
+use crate::load::{self, Moment, Outcome, Pace, Phase};
+use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP};
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+
+/// What happens to the backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It is killed: its links break.
+    Dead,
+    /// It stops running: its links stay open, and nothing comes.
+    Halted,
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// The network, of processes, and its clients.
+    pub setup: Setup,
+    /// What happens.
+    pub kind: Kind,
+    /// Requests per second that are offered; half of what a closed loop reaches without.
+    pub rate: Option<f64>,
+    /// How long the network is watched before, and again after.
+    pub measure: Duration,
+}
+
+/// How clients fared in a phase.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fared {
+    /// Requests per second that were executed and answered.
+    pub throughput_rps: f64,
+    /// From the intended time of a request to its result.
+    pub latency_us: LatencyUs,
+    /// Packages that were sent again since a replica did not answer in time.
+    pub resent_packages: u64,
+    /// How often the one was that was sent again most often.
+    pub most_resent: u32,
+    /// Whether less was achieved than offered.
+    pub saturated: bool,
+}
+
+impl Fared {
+    pub(crate) fn of(setup: &Setup, outcome: &Outcome, rate: f64) -> Self {
+        Self {
+            throughput_rps: round(outcome.rate(), 1),
+            latency_us: outcome.latency.latency(),
+            resent_packages: outcome.resent_packages,
+            most_resent: outcome.most_resent,
+            saturated: !setup.keeps_up(outcome, rate),
+        }
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct FaultReport {
+    /// `dead-backup` or `halted-backup`.
+    pub kind: &'static str,
+    /// Which replica it was.
+    pub replica: u16,
+    /// Requests per second that were offered all along.
+    pub offered_rps: f64,
+    /// What closed-loop clients reached before.
+    pub closed_loop_rps: Option<f64>,
+    /// Before.
+    pub healthy: Fared,
+    /// From the moment on at which the backup went.
+    pub faulty: Fared,
+    /// 99 of 100 requests took so many times what they did before.
+    pub p99_ratio: f64,
+    /// How often views changed; a backup is no reason to.
+    pub view_changes: u64,
+    /// How long each phase was.
+    pub seconds: f64,
+    /// All settings.
+    pub settings: Settings,
+    /// The machine.
+    pub machine: Machine,
+}
+
+/// Measures. The replicas are processes of `program`; their homes are made in `dir`.
+///
+/// # Errors
+/// When the network fails or an operation is not executed.
+pub fn run(
+    fault: &Fault,
+    program: &Path,
+    dir: &Path,
+    said: &dyn Fn(&str),
+) -> Result<FaultReport, BenchError> {
+    let setup = &fault.setup;
+    let (mut running, ceiling) = setup.start(Some(program), dir, said)?;
+    let mut closed_loop_rps = None;
+    let rate = match fault.rate {
+        Some(rate) => rate,
+        None => {
+            said("searching for the peak");
+            let peak = bft::trial(&mut running, setup, Pace::Closed)?.rate();
+            closed_loop_rps = Some(round(peak, 1));
+            peak / 2.0
+        }
+    };
+    let replica = setup.spec.replicas - 1;
+    let pace = Pace::Open(rate);
+    let phases = [WARM_UP, fault.measure, fault.measure];
+    let phases = phases.map(|length| Phase { pace, length }).to_vec();
+    said(&format!("{rate:.0} requests/s, healthy"));
+    let Running { replicas, clients, .. } = &mut running;
+    let mut struck = Ok(());
+    let outcomes = load::run(clients, &setup.plan(phases), |moment| {
+        if moment == Moment::Begin(2) {
+            said(&format!("{rate:.0} requests/s, without replica {replica}"));
+            struck = match fault.kind {
+                Kind::Dead => replicas.kill(replica),
+                Kind::Halted => replicas.halt(replica),
+            };
+        }
+    })?;
+    struck.map_err(|error| BenchError::Files { id: replica, error })?;
+    let view_changes = replicas.reports().iter().map(|report| report.view_changes).max();
+    let Running { mut replicas, clients, .. } = running;
+    drop(clients);
+    if fault.kind == Kind::Halted {
+        replicas.kill(replica).map_err(|error| BenchError::Files { id: replica, error })?;
+    }
+    replicas.stop()?;
+    let [healthy, faulty] = [1, 2].map(|phase| Fared::of(setup, &outcomes[phase], rate));
+    let p99_ratio = faulty.latency_us.p99 / healthy.latency_us.p99.max(1e-3);
+    Ok(FaultReport {
+        kind: match fault.kind {
+            Kind::Dead => "dead-backup",
+            Kind::Halted => "halted-backup",
+        },
+        replica,
+        offered_rps: round(rate, 1),
+        closed_loop_rps,
+        healthy,
+        faulty,
+        p99_ratio: round(p99_ratio, 3),
+        view_changes: view_changes.unwrap_or(0),
+        seconds: fault.measure.as_secs_f64(),
+        settings: setup.settings(true, "open"),
+        machine: ceiling.machine,
+    })
+}

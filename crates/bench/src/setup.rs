@@ -1,0 +1,190 @@
+//! What the measurements share: a network with clients, started, and all settings by name.
+
+use crate::calibrate::{self, Calibration};
+use crate::load::{LoadError, Ops, Outcome, Phase, Plan};
+use crate::network::{Network, NetworkError, Replicas, Spec};
+use crate::process::ProcessError;
+use serde::Serialize;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use tercio_client::{Client, ClientAuth, ConnectError};
+use tercio_replica::Durability;
+use tercio_replica::genesis::App;
+use thiserror::Error;
+
+/// A rate is kept up with when at least this part of what was offered was achieved, and what could
+/// not be sent in time is at most the second part of it at the end.
+const KEPT: f64 = 0.98;
+const UNSENT: f64 = 0.005;
+/// How long a load runs before anything is counted.
+pub(crate) const WARM_UP: Duration = Duration::from_millis(500);
+
+/// A network and its clients.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The network.
+    pub spec: Spec,
+    /// Requests that share an authenticator.
+    pub package: usize,
+    /// The most packages of a client under way.
+    pub outstanding: usize,
+    /// Bytes of a request.
+    pub size: usize,
+}
+
+/// Why there is no result.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// The network could not be laid out or started.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A replica process failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A client found no replicas.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The load did not go through.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The primitives could not be measured.
+    #[error("the loopback network cannot be used: {0}")]
+    Calibrate(io::Error),
+    /// A file of a replica could not be handled.
+    #[error("replica {id}: {error}")]
+    Files {
+        /// The replica.
+        id: u16,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The network keeps up with no rate that was tried.
+    #[error(
+        "the network keeps up with no steady rate: closed-loop clients reach {closed_rps:.0} \
+         requests/s, and it falls behind at {lowest_rps:.0}; give a --rate"
+    )]
+    NoRate {
+        /// What closed-loop clients reached.
+        closed_rps: f64,
+        /// The lowest rate that was tried.
+        lowest_rps: f64,
+    },
+    /// Something that must come to pass did not.
+    #[error("{what} within {} s", within.as_secs())]
+    Hangs {
+        /// What did not.
+        what: String,
+        /// How long was waited.
+        within: Duration,
+    },
+}
+
+/// A network that runs, with its clients.
+pub(crate) struct Running {
+    pub(crate) network: Network,
+    pub(crate) replicas: Replicas,
+    pub(crate) clients: Vec<Client>,
+}
+
+impl Setup {
+    /// Measures the machine, then lays a network out in `dir` and starts it: processes of
+    /// `program`, or threads of this one.
+    pub(crate) fn start(
+        &self,
+        program: Option<&Path>,
+        dir: &Path,
+        said: &dyn Fn(&str),
+    ) -> Result<(Running, Calibration), BenchError> {
+        said("calibrating");
+        let ceiling = calibrate::ceiling().map_err(BenchError::Calibrate)?;
+        said("starting replicas");
+        let network = Network::lay_out(dir, &self.spec)?;
+        let replicas = Replicas::start(dir, self.spec.replicas, program)?;
+        let mut core = self.spec.core_settings();
+        core.max_outstanding = self.outstanding;
+        let clients = (0..self.spec.clients)
+            .map(|i| network.client(i, core.clone()))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok((Running { network, replicas, clients }, ceiling))
+    }
+
+    pub(crate) fn plan(&self, phases: Vec<Phase>) -> Plan {
+        let Self { package, outstanding, size, .. } = *self;
+        Plan { phases, package, outstanding, ops: Ops::of_size(size), may_fail: false }
+    }
+
+    /// Whether as much was achieved as was offered, but for one package of each client, which may
+    /// fall on either side of an edge of the measurement.
+    pub(crate) fn keeps_up(&self, outcome: &Outcome, rate: f64) -> bool {
+        let offered = rate * outcome.elapsed.as_secs_f64();
+        let edge = (self.package * self.spec.clients) as f64;
+        outcome.completed as f64 >= KEPT * offered - edge
+            && outcome.unsent as f64 <= UNSENT * offered + edge
+    }
+
+    /// All settings, by name.
+    pub(crate) fn settings(&self, processes: bool, pace: &'static str) -> Settings {
+        let Self { spec, package, outstanding, size } = self;
+        let consensus = tercio_consensus::Settings::default();
+        Settings {
+            replicas: spec.replicas,
+            processes,
+            auth: match spec.auth {
+                ClientAuth::Mac => "mac",
+                ClientAuth::Signature => "ed25519",
+            },
+            durability: match spec.durability {
+                Durability::Group(pause) => format!("group:{}", pause.as_millis()),
+                other => other.to_string(),
+            },
+            layout: spec.layout.under(spec.durability).to_string(),
+            size: *size,
+            reply: match &spec.app {
+                App::Counter(counter) => counter.reply,
+                _ => 0,
+            },
+            package: *package,
+            clients: spec.clients,
+            outstanding: *outstanding,
+            pace,
+            batch_ops: spec.batch_ops,
+            pipeline: consensus.pipeline,
+            checkpoint_interval: consensus.checkpoint_interval,
+        }
+    }
+}
+
+/// All settings of a measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// How many replicas.
+    pub replicas: u16,
+    /// Whether each is a process of its own.
+    pub processes: bool,
+    /// `mac` or `ed25519`: how clients authenticate their packages.
+    pub auth: &'static str,
+    /// `memory`, `group:N` (milliseconds) or `sync`.
+    pub durability: String,
+    /// Which stages have a thread of their own.
+    pub layout: String,
+    /// Bytes of a request.
+    pub size: usize,
+    /// Bytes of a result.
+    pub reply: usize,
+    /// Requests that share an authenticator.
+    pub package: usize,
+    /// Clients, each with a thread and links of its own.
+    pub clients: usize,
+    /// The most packages of a client under way.
+    pub outstanding: usize,
+    /// `open` or `closed`.
+    pub pace: &'static str,
+    /// The most requests of a batch.
+    pub batch_ops: usize,
+    /// The most batches under way.
+    pub pipeline: u64,
+    /// A checkpoint follows every so many batches.
+    pub checkpoint_interval: u64,
+}

@@ -1,0 +1,124 @@
+//! What the measurements of a network are told alike, and how they say it.
+
+use crate::output;
+use clap::ValueEnum;
+use tercio_bench::Machine;
+use tercio_bench::network::Spec;
+use tercio_bench::setup::{Settings, Setup};
+use tercio_client::ClientAuth;
+use tercio_replica::genesis::App;
+use tercio_replica::{Durability, Layout};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Auth {
+    /// A vector of message authentication codes
+    Mac,
+    /// A signature
+    Ed25519,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How many replicas
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(4..=31))]
+    pub(crate) replicas: u16,
+    /// How clients authenticate their packages
+    #[arg(long, value_enum, default_value_t = Auth::Mac)]
+    auth: Auth,
+    /// When a promise counts as durable: memory, group (an fsync now and then) or group:N (at most
+    /// every N ms), or sync
+    #[arg(long, value_name = "MODE", default_value = "memory", value_parser = durability)]
+    durability: Durability,
+    /// Bytes of a request
+    #[arg(long, value_name = "BYTES", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(0..=65536))]
+    size: u32,
+    /// Bytes of a result
+    #[arg(long, value_name = "BYTES", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(0..=65536))]
+    reply: u32,
+    /// Requests that share an authenticator
+    #[arg(long, value_name = "K", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    package: u16,
+    /// Which stages have a thread of their own: all-in-one, execution-apart, log-apart, both-apart
+    #[arg(long, value_name = "LAYOUT", default_value = "all-in-one", value_parser = layout)]
+    layout: Layout,
+    /// The most requests of a batch
+    #[arg(long, value_name = "N", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(1..=65536))]
+    batch_ops: u32,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    let parsed = match text.strip_prefix("group:") {
+        Some(ms) => format!("group({ms})").parse(),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| {
+        "write memory, sync, group, or group:N with N from 1 to 1000 milliseconds".into()
+    })
+}
+
+fn layout(text: &str) -> Result<Layout, String> {
+    text.parse().map_err(str::to_owned)
+}
+
+/// Parses requests per second.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (1.0..=1e7).contains(&rate) => Ok(rate),
+        _ => Err("write requests per second, 1 to 10000000".into()),
+    }
+}
+
+impl Args {
+    /// The network that they describe, with so many clients, the counter as the application.
+    pub(crate) fn setup(&self, clients: u16, outstanding: u16) -> Setup {
+        let counter = tercio_counter::Settings { iterations: 0, reply: self.reply as usize };
+        Setup {
+            spec: Spec {
+                name: "bench".into(),
+                replicas: self.replicas,
+                clients: clients.into(),
+                app: App::Counter(counter),
+                auth: match self.auth {
+                    Auth::Mac => ClientAuth::Mac,
+                    Auth::Ed25519 => ClientAuth::Signature,
+                },
+                durability: self.durability,
+                layout: self.layout,
+                batch_ops: self.batch_ops as usize,
+            },
+            package: self.package.into(),
+            outstanding: outstanding.into(),
+            size: self.size as usize,
+        }
+    }
+}
+
+/// Prints how something was measured, and on what.
+pub(crate) fn print(s: &Settings, machine: &Machine) {
+    let line = output::line;
+    line(&format!(
+        "{} replicas ({}), {}, durability {}, layout {}, batches of up to {}",
+        s.replicas,
+        if s.processes { "processes" } else { "threads" },
+        s.auth,
+        s.durability,
+        s.layout,
+        s.batch_ops
+    ));
+    line(&format!(
+        "requests of {} B in packages of {}, results of {} B; {} clients with up to {} packages each",
+        s.size, s.package, s.reply, s.clients, s.outstanding
+    ));
+    line(&format!(
+        "machine: {} cores, {}, Linux {}, load {:.2}",
+        machine.cores, machine.cpu_model, machine.kernel, machine.load_1min
+    ));
+}
