@@ -18,7 +18,6 @@ use tercio_replica::report::ReplicaReport;
 use tercio_replica::{
     Durability, Genesis, Layout, NodeError, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
 };
-use tercio_replica::report::ReplicaReport;
 use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Suite};
 use thiserror::Error;
 

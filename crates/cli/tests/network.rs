@@ -108,6 +108,7 @@ fn bft_reports_every_figure_and_setting() {
     for (arguments, processes, pace) in [
         (&["--rate", "500"][..], true, "open"),
         (&["--closed", "--threads", "--auth", "ed25519", "--package", "8"], false, "closed"),
+        (&["--closed", "--trials", "2", "--one-client", "--durability", "group"], true, "closed"),
         (&["--rate", "200", "--durability", "group:5", "--layout", "both-apart"], true, "open"),
     ] {
         let common = ["bench", "bft", "--seconds", "1", "--json"];
@@ -131,10 +132,67 @@ fn bft_reports_every_figure_and_setting() {
         let throughput = json["throughput_rps"].as_f64().unwrap();
         let expected = throughput / json["ceiling_rps"].as_f64().unwrap();
         assert!((fraction - expected).abs() < 1e-3, "{json}");
+        let memory = json["rss_mb_at"].as_array().unwrap();
+        assert_eq!((memory.len(), memory[0]["at_s"].as_u64()), (1, Some(1)));
+        if arguments.contains(&"--one-client") {
+            let one = &json["one_client"];
+            let ratio = one["p50_us"].as_f64().unwrap() / one["bare_p50_us"].as_f64().unwrap();
+            assert!((one["ratio"].as_f64().unwrap() - ratio).abs() < 1e-2, "{one}");
+            assert_eq!(json["throughput_spread_rps"]["count"], 2);
+            assert!(json["disk"]["fdatasync_per_s"].as_f64().unwrap() > 0.0);
+        } else {
+            assert!(json["one_client"].is_null() && json["throughput_spread_rps"].is_null());
+        }
         for setting in ["replicas", "auth", "durability", "size", "reply", "package", "clients"] {
             assert!(!json["settings"][setting].is_null(), "{setting}");
         }
     }
+}
+
+/// A backup that dies, or says nothing any more, stops nothing. (How often clients wait for it is
+/// tested in the client's core, under a clock by hand.)
+#[test]
+fn fault_reports_what_a_dead_backup_costs() {
+    for kind in ["dead-backup", "halted-backup"] {
+        let common = ["bench", "fault", "--seconds", "1", "--rate", "300", "--json"];
+        let json = tercio(common.into_iter().chain(["--kind", kind])).good().json();
+        assert_eq!((json["kind"].as_str(), json["replica"].as_u64()), (Some(kind), Some(3)));
+        for when in ["healthy", "faulty"] {
+            assert!(json[when]["throughput_rps"].as_f64().unwrap() > 0.0, "{json}");
+            assert!(json[when]["resent_packages"].is_u64() && json[when]["most_resent"].is_u64());
+        }
+        let p99 = |when: &str| json[when]["latency_us"]["p99"].as_f64().unwrap();
+        let ratio = p99("faulty") / p99("healthy");
+        assert!((json["p99_ratio"].as_f64().unwrap() - ratio).abs() < 0.01 * ratio.max(1.0));
+    }
+}
+
+/// Clients that want more than the network can do, and one that listens to nothing: every request
+/// of the others is executed. (That nobody is starved and no view moves is tested in f31.)
+#[test]
+fn an_overloaded_network_loses_nothing() {
+    let run = tercio([
+        "bench",
+        "overload",
+        "--seconds",
+        "1",
+        "--clients",
+        "4",
+        "--flooders",
+        "1",
+        "--json",
+    ]);
+    let json = run.good().json();
+    assert_eq!(json["failed"], 0, "{json}");
+    assert!(json["flooded_per_s"].as_f64().unwrap() > 0.0, "{json}");
+    for load in ["saturation", "overload"] {
+        assert!(json[load]["throughput_rps"].as_f64().unwrap() > 0.0, "{json}");
+        assert_eq!(json[load]["rss_mb"].as_array().unwrap().len(), 4);
+    }
+    let rate = |load: &str, what: &str| json[load][what].as_f64().unwrap();
+    let saturating = rate("overload", "offered_rps") / rate("saturation", "throughput_rps");
+    assert!((saturating - 5.0).abs() < 0.01, "{json}");
+    tercio(["bench", "overload", "--clients", "1", "--flooders", "1"]).refused(1, &["--clients"]);
 }
 
 /// What cannot be kept up with is no result, and its waiting counts.

@@ -210,7 +210,7 @@ impl ClientCore {
         let mut pending = Pending::new(self.membership.n(), ticket, ops.len(), replier, key);
         (pending.content, pending.frame) = (content, frame);
         pending.sent_at = now;
-        pending.pause = self.settings.timeout;
+        pending.pause = self.peers.timeout(self.settings.timeout).min(self.settings.max_timeout);
         pending.retry_at = now + pending.pause;
         pending.deadline = Some(now + self.settings.deadline);
         pending.within = self.settings.deadline;
@@ -395,7 +395,7 @@ impl ClientCore {
         if let Some(replica) = self.peers.pick(turn, wanted) {
             pending.asked.insert(replica);
             pending.resent += 1;
-            pending.body_at = Some(now + self.peers.patience(self.settings.replier_patience));
+            pending.body_at = Some(now + self.settings.replier_patience);
             self.outgoing.push_back((replica, pending.frame.clone()));
         }
     }

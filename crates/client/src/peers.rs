@@ -11,8 +11,10 @@ const FIRST_PENALTY: Duration = Duration::from_millis(100);
 /// How often that doubles.
 const MAX_DOUBLINGS: u32 = 7;
 /// A replier has this many usual round trips, and at least so long.
-const PATIENCE_TRIPS: u64 = 4;
+const PATIENCE_TRIPS: u64 = 8;
 const LEAST_PATIENCE: Duration = Duration::from_millis(2);
+/// The primary has this many, and at least the time of the settings.
+const TIMEOUT_TRIPS: u64 = 4;
 /// What a round trip is taken to be before the first.
 const FIRST_TRIP: u64 = 50_000_000;
 
@@ -101,6 +103,11 @@ impl Peers {
     /// How long a replier may stay silent once f+1 agree: a few round trips, at most `most`.
     pub(crate) fn patience(&self, most: Duration) -> Duration {
         Duration::from_nanos(PATIENCE_TRIPS * self.trip).max(LEAST_PATIENCE).min(most)
+    }
+
+    /// How long to wait before all replicas are asked: a few round trips, and at least `least`.
+    pub(crate) fn timeout(&self, least: Duration) -> Duration {
+        Duration::from_nanos(TIMEOUT_TRIPS * self.trip).max(least)
     }
 
     /// The one that is to send the result of package number `turn`: whose turn it is, or the next

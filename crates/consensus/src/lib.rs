@@ -15,6 +15,7 @@
 //!
 //! Architecture invariant: nothing here knows sockets, files, clocks, threads or the application.
 
+mod admission;
 pub mod pbft;
 mod pool;
 mod protocol;

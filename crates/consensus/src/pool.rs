@@ -9,7 +9,10 @@
 //! one replica alone; that replica must not leave its view over them (f16).
 
 use crate::Instant;
+use crate::admission::Admission as Measured;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use tercio_types::zoo::{Defence, stands};
 use tercio_types::{ClientId, Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow};
 use tercio_wire::package_len;
 
@@ -115,6 +118,11 @@ pub struct RequestPool {
     bytes: usize,
     queued_ops: usize,
     queued_bytes: usize,
+    /// How many clients have something waiting.
+    active: usize,
+    measured: Measured,
+    /// Operations delivered since that was last told to `measured`.
+    delivered_ops: u64,
 }
 
 /// The clients of whom `windows` say what is done.
@@ -171,12 +179,14 @@ impl RequestPool {
             }
             Err(place) => place,
         };
-        if client.ops + ops > self.limits.client_ops
-            || self.ops + ops > self.limits.total_ops
-            || self.bytes + bytes > self.limits.total_bytes
-        {
+        let limits = &self.limits;
+        let quota = client.ops + ops <= limits.client_ops || !stands(Defence::F31ClientQuotas);
+        let room = self.ops + ops <= limits.total_ops && self.bytes + bytes <= limits.total_bytes;
+        if !quota || !room {
+            self.measured.declined(ops as u64);
             return Admission::Full;
         }
+        self.active += usize::from(client.waiting.is_empty());
         let id = self.next_id;
         let vouchers = ReplicaSet::EMPTY;
         let pending =
@@ -197,6 +207,35 @@ impl RequestPool {
             self.unvouched.push_back((now, id, key));
         }
         Admission::New
+    }
+
+    /// Rule Q1: whether a new package of its client would be turned away as things stand, and after
+    /// how long it may come again. Cheap, so that it can be asked before the package is looked at.
+    /// What waits already is not turned away.
+    pub fn turns_away(&mut self, client: ClientId, first: RequestSeq) -> Option<Duration> {
+        let limit = self.measured.limit().min(self.limits.total_ops);
+        let full = match stands(Defence::F31ClientQuotas) {
+            true => self.queued_ops >= limit,
+            false => self.ops >= self.limits.total_ops,
+        };
+        if !full || self.find(&(client, first)).is_some() {
+            return None;
+        }
+        // One below its share is let in for as long as there is any room at all.
+        let held = self.clients.get(&client).map_or(0, |client| client.ops);
+        let clients = self.active + usize::from(held == 0);
+        let room = self.ops < self.limits.total_ops && self.bytes < self.limits.total_bytes;
+        if room && held < (limit / clients.max(1)).max(1) {
+            return None;
+        }
+        self.measured.declined(1);
+        Some(self.measured.hint(self.queued_ops))
+    }
+
+    /// After how long one that found no room may come again.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        self.measured.hint(self.queued_ops)
     }
 
     /// Its client has sent a waiting package again: it is to be handed on once more.
@@ -308,6 +347,7 @@ impl RequestPool {
         for seq in package.numbers() {
             client.window.insert(seq);
         }
+        self.delivered_ops += package.ops.len() as u64;
         if client.waiting.is_empty() {
             return;
         }
@@ -329,6 +369,7 @@ impl RequestPool {
         let (_, pending) = client.waiting.remove(place).expect("just found");
         let (ops, bytes) = (pending.package.ops.len(), package_len(&pending.package));
         client.ops -= ops;
+        self.active -= usize::from(client.waiting.is_empty());
         self.len -= 1;
         self.ops -= ops;
         self.bytes -= bytes;
@@ -431,7 +472,9 @@ impl RequestPool {
 
     /// Forgets what the lists say of requests that are done. Costs little: a list is gone through
     /// when half of it has become worthless.
-    pub fn trim(&mut self) {
+    pub fn trim(&mut self, now: Instant) {
+        let delivered = std::mem::take(&mut self.delivered_ops);
+        self.measured.delivered(delivered, self.queued_ops, now);
         let clients = &self.clients;
         let find = |(client, first): &Key| clients.get(client)?.find(*first);
         let alive = |id: u64, key: &Key| find(key).is_some_and(|p| p.id == id);
@@ -497,7 +540,7 @@ mod tests {
         for k in 1..=10_000 {
             assert_eq!(pool.admit(package(1, k), Instant(k)), Admission::New);
             pool.delivered(&package(1, k));
-            pool.trim();
+            pool.trim(Instant(k));
             let lists = [pool.unforwarded.len(), pool.unvouched.len(), pool.queue.len()];
             assert!(lists.iter().all(|len| *len < 100), "{lists:?}");
         }
@@ -521,6 +564,38 @@ mod tests {
         assert_eq!(pool.oldest_unforwarded(), Some(Instant(50)));
         assert_eq!(clients(pool.take_batch(100, usize::MAX)), [1, 3, 5, 6, 7, 8, 9, 10]);
         assert_eq!(pool.queued_ops(), 0);
+    }
+
+    /// f31: once as much waits as may, one client's packages are turned away, and another's are not.
+    #[test]
+    fn a_client_above_its_share_is_turned_away_when_much_waits() {
+        let limits = PoolLimits { client_ops: 1000, total_ops: 100, ..PoolLimits::default() };
+        let mut pool = RequestPool::new(limits, BTreeMap::new(), 2);
+        let (greedy, modest) = (ClientId(1), ClientId(2));
+        for k in 1..=99 {
+            assert_eq!(pool.turns_away(greedy, RequestSeq(k)), None, "nobody else needs the room");
+            pool.admit(package(1, k), Instant(0));
+        }
+        assert_eq!(pool.turns_away(greedy, RequestSeq(100)), None);
+        pool.admit(package(1, 100), Instant(0));
+        assert!(pool.turns_away(greedy, RequestSeq(101)).is_some());
+        assert_eq!(pool.turns_away(greedy, RequestSeq(50)), None, "it waits already");
+        assert!(pool.turns_away(modest, RequestSeq(1)).is_some(), "there is no room at all");
+        let limits = PoolLimits { client_ops: 5000, ..PoolLimits::default() };
+        let mut pool = RequestPool::new(limits, BTreeMap::new(), 2);
+        let mut k = 0;
+        while pool.turns_away(greedy, RequestSeq(k + 1)).is_none() {
+            k += 1;
+            assert_eq!(pool.admit(package(1, k), Instant(0)), Admission::New);
+        }
+        assert_eq!(k, 4096);
+        for k in 1..=2048 {
+            assert_eq!(pool.turns_away(modest, RequestSeq(k)), None, "half is its share");
+            assert_eq!(pool.admit(package(2, k), Instant(0)), Admission::New);
+        }
+        let hint = pool.turns_away(modest, RequestSeq(2049)).expect("and no more");
+        assert!(!hint.is_zero());
+        assert!(pool.turns_away(greedy, RequestSeq(9999)).is_some());
     }
 
     /// f16: what only we could check is not held against the primary, and does not stay.

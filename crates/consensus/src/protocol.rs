@@ -355,6 +355,19 @@ pub trait Protocol: Send {
 
     /// Where it stands, at length.
     fn status(&self) -> Status;
+
+    /// Whether a new package of `client` would be declined for want of room as things stand, and
+    /// after how long it may come again. Asked before a package is verified, so that declining
+    /// costs little; it counts as declined then.
+    fn turns_away(&mut self, client: ClientId, first: RequestSeq) -> Option<Duration> {
+        let _ = (client, first);
+        None
+    }
+
+    /// After how long a client that was declined as too much may come again.
+    fn retry_after(&self) -> Duration {
+        Duration::from_millis(20)
+    }
 }
 
 /// What may be tuned. Replicas of a network must agree on the first two; the others are each

@@ -19,6 +19,7 @@ pub enum Defence {
     F24SwitchSource,
     F25FullCertificate,
     F30Watermarks,
+    F31ClientQuotas,
     F33ParkEarlyVotes,
     F35CutTornTail,
     F41LearnAfterLoss,

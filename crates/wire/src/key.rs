@@ -1,7 +1,7 @@
 //! The 52 authenticated bytes of a message: key (20) and digest (32), as in seed 000 and
 //! `specs/nic.md`. At most 55 bytes, so that a MAC over them costs two hash compressions.
 
-use crate::{DecodeError, Encode, Reader};
+use crate::{DecodeError, Encode, FRAME_HEADER, Reader};
 use tercio_crypto::{Claim, Proof};
 use tercio_types::{
     BlockHeader, CertifiedCheckpoint, Checkpoint, Digest, Package, Principal, ReplicaId, Suite,
@@ -99,6 +99,14 @@ impl Key {
         out[12..20].copy_from_slice(&self.seq.to_le_bytes());
         out[20..].copy_from_slice(&self.digest.0);
         out
+    }
+
+    /// What kind a frame says that it is of, and its number, before anything of it is checked;
+    /// `None` when it is too short for a key.
+    #[must_use]
+    pub fn peek(frame: &[u8]) -> Option<(Kind, u64)> {
+        let key = frame.get(FRAME_HEADER..FRAME_HEADER + AUTHENTICATED)?;
+        Some((Kind(key[0]), u64::from_le_bytes(*key[12..].first_chunk()?)))
     }
 
     /// Reads the 52 bytes.

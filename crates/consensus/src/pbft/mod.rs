@@ -55,7 +55,8 @@ use std::time::Duration;
 use tercio_crypto::Signer;
 use tercio_types::{
     CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package, Principal,
-    ReplicaId, ReplicaSet, RequestWindow, SeqNum, SignatureBytes, Suite, Timestamp, View,
+    ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Suite, Timestamp,
+    View,
 };
 use tercio_wire::reject::Reason;
 use tercio_wire::{Encode, EncodedBatch};
@@ -516,6 +517,14 @@ impl<T: VoteTable> Protocol for Pbft<T> {
 
     fn view(&self) -> View {
         self.view
+    }
+
+    fn turns_away(&mut self, client: ClientId, first: RequestSeq) -> Option<Duration> {
+        self.pool.turns_away(client, first)
+    }
+
+    fn retry_after(&self) -> Duration {
+        self.pool.retry_after()
     }
 
     fn status(&self) -> Status {

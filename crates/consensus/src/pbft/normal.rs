@@ -337,7 +337,7 @@ impl<T: VoteTable> Pbft<T> {
             for package in batch.iter().flat_map(|b| &b.batch.packages) {
                 self.pool.delivered(package);
             }
-            self.pool.trim();
+            self.pool.trim(self.now);
             self.delivered = seq;
             self.next_seq = self.next_seq.max(seq.next());
             self.idle_since = self.now;

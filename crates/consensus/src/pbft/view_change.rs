@@ -58,7 +58,7 @@ impl<T: VoteTable> Pbft<T> {
     }
 
     pub(super) fn check_view_timers(&mut self) {
-        self.pool.trim();
+        self.pool.trim(self.now);
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
         if due(self.unvouched_deadline()) {
             let expired = self.pool.expire_unvouched(self.ago(self.timeout()));

@@ -6,6 +6,7 @@
 
 mod execute;
 mod log;
+mod manners;
 mod order;
 mod rhythm;
 

@@ -8,6 +8,7 @@
 //!   once all that was delivered is executed ([`crate::sync`]), or first a state, when the blocks
 //!   are gone or more bytes than it ([`crate::transfer`]).
 
+use super::manners::Manners;
 use super::{Outbox, Question, ToExecute, ToLog, ToOrder, execute::proposal_time};
 use crate::NodeError;
 use crate::node::NodeStatus;
@@ -17,13 +18,14 @@ use crate::transfer::{self, Transfer};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tercio_consensus::{Effect, Event, Evidence, Instant, Protocol};
 use tercio_crypto::{Keyring, Verified};
 use tercio_execution::AppError;
 use tercio_nic::{HostNic, Inbound, Plain};
 use tercio_types::{
     Authenticator, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, OpKind, Principal,
-    ReplicaId, SeqNum, Suite,
+    ReplicaId, RequestSeq, SeqNum, Suite,
 };
 use tercio_wire::reject::{Reason, Reject};
 use tercio_wire::{Decode, Encode, Forward, Frame, Key, Kind, Message, Received, Request};
@@ -31,8 +33,8 @@ use tercio_wire::{Decode, Encode, Forward, Frame, Key, Kind, Message, Received, 
 /// How many questions about state wait for answers at most, of each replica.
 const SERVED_AT_ONCE: usize = 16;
 
-/// When a client that found us busy may try again, in milliseconds.
-const BUSY_RETRY_MS: u32 = 20;
+/// When a client may try again that came while later stages were behind.
+const BEHIND: Duration = Duration::from_millis(20);
 
 /// The application's cheap look at an operation, wherever the application is.
 pub type Check<'a> = &'a dyn Fn(&[u8]) -> Result<(), AppError>;
@@ -82,6 +84,7 @@ pub struct OrderStage<P: Protocol> {
     state_after: u64,
     /// Whether clients are turned away.
     busy: bool,
+    manners: Manners,
     dropped: BTreeMap<&'static str, u64>,
     evidence: BTreeMap<&'static str, u64>,
 }
@@ -113,6 +116,7 @@ impl<P: Protocol> OrderStage<P> {
             head,
             serving: BTreeSet::new(),
             busy: false,
+            manners: Manners::default(),
             dropped: BTreeMap::new(),
             evidence: BTreeMap::new(),
         }
@@ -135,9 +139,19 @@ impl<P: Protocol> OrderStage<P> {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
+        if let Principal::Client(client) = from
+            && self.sheds(client, bytes, now, out)
+        {
+            return Ok(());
+        }
         match self.nic.receive(from, bytes) {
             // It has been counted.
-            Err(_) => Ok(()),
+            Err(_) => {
+                if let Principal::Client(client) = from {
+                    self.manners.note(client);
+                }
+                Ok(())
+            }
             Ok(Inbound::Protocol(message)) => self.tell(Event::Message(message), now, out),
             Ok(Inbound::Request(request)) => self.on_request(request, check, now, out),
             Ok(Inbound::Forward(forward)) => self.tell(Event::Forwarded(forward), now, out),
@@ -187,6 +201,23 @@ impl<P: Protocol> OrderStage<P> {
         out.log.push_back(ToLog::FetchState { by, number: *number, request });
     }
 
+    /// Drops or declines a client's frame before anything is computed over it, when there is no room
+    /// for it anyway. Whatever the frame says of itself, the answer goes to the link's peer.
+    fn sheds(&mut self, client: ClientId, frame: &[u8], now: Instant, out: &mut Outbox) -> bool {
+        if !self.manners.listens_to(client, now) {
+            self.drop("client_floods");
+            return true;
+        }
+        let Some((Kind::REQUEST, first)) = Key::peek(frame) else { return false };
+        let hint = match self.busy {
+            true => Some(BEHIND),
+            false => self.protocol.turns_away(client, RequestSeq(first)),
+        };
+        let Some(hint) = hint else { return false };
+        self.reject(client, first, Reason::Busy, hint, out);
+        true
+    }
+
     fn on_request(
         &mut self,
         request: Verified<Received<Request>>,
@@ -196,12 +227,8 @@ impl<P: Protocol> OrderStage<P> {
     ) -> Result<(), NodeError> {
         let package = &request.message.0;
         let (client, first) = (package.client, package.first.0);
-        if self.busy {
-            self.reject(client, first, Reason::Busy, out);
-            return Ok(());
-        }
         if package.kind == OpKind::User && package.ops.iter().any(|op| check(op).is_err()) {
-            self.reject(client, first, Reason::Malformed, out);
+            self.reject(client, first, Reason::Malformed, Duration::ZERO, out);
             return Ok(());
         }
         self.tell(Event::Request(request), now, out)
@@ -378,11 +405,16 @@ impl<P: Protocol> OrderStage<P> {
                     self.send(to, &Forward(package), out);
                 }
                 Effect::Repeat { client, first, count } => {
+                    self.manners.note(client);
                     let view = self.protocol.view();
                     out.execute.push_back(ToExecute::Repeat { client, first, count, view });
                 }
                 Effect::Decline { client, first, reason } => {
-                    self.reject(client, first.0, reason, out);
+                    let again = match reason {
+                        Reason::Busy => self.protocol.retry_after(),
+                        _ => Duration::ZERO,
+                    };
+                    self.reject(client, first.0, reason, again, out);
                 }
                 Effect::BuildProposal(packages) => {
                     let time = proposal_time(now.0);
@@ -487,7 +519,15 @@ impl<P: Protocol> OrderStage<P> {
         }
     }
 
-    fn reject(&mut self, client: ClientId, number: u64, reason: Reason, out: &mut Outbox) {
+    fn reject(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        reason: Reason,
+        again: Duration,
+        out: &mut Outbox,
+    ) {
+        self.manners.note(client);
         self.drop(match reason {
             Reason::Busy => "declined_busy",
             Reason::MustSign => "declined_must_sign",
@@ -495,7 +535,7 @@ impl<P: Protocol> OrderStage<P> {
             Reason::UnknownClient => "declined_unknown_client",
             Reason::TooLarge => "declined_too_large",
         });
-        let retry_after_ms = if reason == Reason::Busy { BUSY_RETRY_MS } else { 0 };
+        let retry_after_ms = u32::try_from(again.as_millis()).unwrap_or(u32::MAX);
         let body = Reject { reason, retry_after_ms }.to_bytes();
         let digest = tercio_crypto::hash(self.suite, &[&body]);
         let key = Key::of_replica(Kind::REJECT, self.me, self.protocol.view().0, number, digest);

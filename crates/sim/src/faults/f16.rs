@@ -1,12 +1,11 @@
 //! f16, client MAC attack (Aardvark, NSDI'09).
 
-use super::{Puppeteer, R0, R1, R2, R3, demand, four, millis};
+use super::{EVERYBODY, Puppeteer, R0, R1, R2, R3, demand, four, millis};
 use crate::customer::Workload;
 use crate::{Crash, Violation};
 use std::time::Duration;
 use tercio_types::ReplicaId;
 
-const EVERYBODY: [ReplicaId; 4] = [R0, R1, R2, R3];
 /// How often the client tries.
 const ROUNDS: u64 = 6;
 /// How long an honest request may take while it does.

@@ -11,6 +11,7 @@ mod f14;
 mod f16;
 mod f18;
 mod f30;
+mod f31;
 mod f33;
 mod f35;
 mod f41;
@@ -25,6 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_client::ClientAuth;
+use tercio_consensus::Settings;
 use tercio_types::zoo::Defence;
 use tercio_types::{Batch, ClientId, Package, Principal, ReplicaId, Timestamp};
 use tercio_wire::{EncodedBatch, Key};
@@ -64,6 +66,7 @@ faults! {
     f16 "client MAC attack" F16VouchForClients,
     f18 "censoring primary" F18RequestTimers,
     f30 "numbers beyond the watermarks" F30Watermarks,
+    f31 "one client floods" F31ClientQuotas,
     f33 "votes before the proposal" F33ParkEarlyVotes,
     f35 "torn log tail" F35CutTornTail,
     f41 "lost log" F41LearnAfterLoss,
@@ -91,6 +94,7 @@ const R0: ReplicaId = ReplicaId(0);
 const R1: ReplicaId = ReplicaId(1);
 const R2: ReplicaId = ReplicaId(2);
 const R3: ReplicaId = ReplicaId(3);
+const EVERYBODY: [ReplicaId; 4] = [R0, R1, R2, R3];
 
 /// How long a network of four may take to finish what it was given, in virtual time.
 const SOON: Duration = Duration::from_secs(30);
@@ -101,8 +105,13 @@ fn millis(count: u64) -> Duration {
 
 /// Four replicas on steady links, and clients that a script drives.
 fn four(clients: &[Workload]) -> Result<World, Violation> {
+    four_with(clients, WorldSettings::default().consensus)
+}
+
+/// The same, with other settings.
+fn four_with(clients: &[Workload], consensus: Settings) -> Result<World, Violation> {
     let clients = clients.iter().map(|work| (ClientAuth::Mac, *work)).collect();
-    World::new(&Cast::new(4), WorldSettings { clients, ..WorldSettings::default() })
+    World::new(&Cast::new(4), WorldSettings { clients, consensus, ..WorldSettings::default() })
 }
 
 /// Everything that was asked for is done, everywhere.
