@@ -9,7 +9,7 @@ use tercio_bench::bft::{self, Bft, BftReport, Offer};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    network: network::Args,
+    network: network::NetworkArgs,
     /// Clients, each with a thread and links of its own
     #[arg(long, value_name = "C", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=256))]

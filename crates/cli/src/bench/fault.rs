@@ -18,7 +18,7 @@ enum Kind {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    network: network::Args,
+    network: network::NetworkArgs,
     /// What happens
     #[arg(long, value_enum, default_value_t = Kind::DeadBackup)]
     kind: Kind,

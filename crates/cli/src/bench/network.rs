@@ -18,7 +18,7 @@ enum Auth {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct NetworkArgs {
     /// How many replicas
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(4..=31))]
@@ -76,7 +76,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-impl Args {
+impl NetworkArgs {
     /// The network that they describe, with so many clients, the counter as the application.
     pub(crate) fn setup(&self, clients: u16, outstanding: u16) -> Setup {
         let counter = tercio_counter::Settings { iterations: 0, reply: self.reply as usize };

@@ -10,7 +10,7 @@ use tercio_bench::overload::{self, Overload, OverloadReport, Under};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    network: network::Args,
+    network: network::NetworkArgs,
     /// Clients, each with a thread and links of its own, flooders included
     #[arg(long, value_name = "C", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=256))]
