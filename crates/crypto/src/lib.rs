@@ -11,6 +11,7 @@
 //! Architecture invariant: nothing here knows a protocol message, only the 52 bytes and who claims
 //! to have sent them.
 
+mod der;
 mod hash;
 mod keyring;
 mod mac;
@@ -18,6 +19,8 @@ mod merkle;
 mod secret;
 mod sha256;
 mod signature;
+pub mod sm2;
+mod sm3;
 mod verified;
 
 pub use hash::{Hasher, hash};
@@ -26,4 +29,5 @@ pub use mac::MacKey;
 pub use merkle::{merkle_leaf, merkle_root};
 pub use secret::{KeyError, SecretKey, x25519_public};
 pub use signature::{SignatureItem, verify, verify_batch};
+pub use sm3::Sm3;
 pub use verified::{Claim, Claimed, Proof, Verified};

@@ -20,6 +20,9 @@ pub enum KeyError {
     /// The text is no secret key file.
     #[error("expected a secret key file: 'tercio-secret-key 1' and 64 hexadecimal digits")]
     BadSecretFile,
+    /// The number is no secret key of its scheme.
+    #[error("the number of a secret key is out of range")]
+    OutOfRange,
     /// The system gave no randomness.
     #[error("the operating system gave no randomness")]
     NoRandomness,

@@ -1,0 +1,257 @@
+//! The field of SM2's curve: integers modulo p = 2^256 - 2^224 - 2^96 + 2^64 - 1, in Montgomery
+//! form with R = 2^256.
+//!
+//! Since p = -1 modulo 2^64, the quotient digit of a Montgomery step is the lowest limb itself, and
+//! adding the digit's multiple of p takes shifts and additions only:
+//! `q (p + 1) / 2^64 = q (2^192 - 2^160 - 2^32 + 1)`.
+//!
+//! No function branches on a value or reads memory at an address that depends on one.
+
+use super::limbs::{self, Limbs, adc, mac, sbb};
+
+/// The prime.
+pub(crate) const P: Limbs =
+    [0xffff_ffff_ffff_ffff, 0xffff_ffff_0000_0000, 0xffff_ffff_ffff_ffff, 0xffff_fffe_ffff_ffff];
+
+/// R^2 mod p, which takes a number into Montgomery form.
+const R2: Limbs = limbs::power_of_two_mod(512, &P);
+
+/// An element of the field: Montgomery form, below p.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fe(Limbs);
+
+impl Fe {
+    pub(crate) const ZERO: Self = Self([0; 4]);
+    pub(crate) const ONE: Self = Self(limbs::power_of_two_mod(256, &P));
+
+    /// The element of a number below p.
+    #[inline]
+    pub(crate) const fn from_limbs(a: &Limbs) -> Self {
+        Self(*a).mul(&Self(R2))
+    }
+
+    /// The number, below p.
+    #[inline]
+    pub(crate) const fn to_limbs(self) -> Limbs {
+        reduce([self.0[0], self.0[1], self.0[2], self.0[3], 0, 0, 0, 0])
+    }
+
+    /// The limbs in Montgomery form with R = 2^`bits` in place of 2^256.
+    pub(crate) const fn to_montgomery(self, bits: u32) -> Limbs {
+        assert!(bits >= 256);
+        let (mut value, mut i) = (self, 256);
+        while i < bits {
+            value = value.double();
+            i += 1;
+        }
+        value.0
+    }
+
+    /// What [`Self::to_montgomery`] with 256 bits gave.
+    #[inline(always)]
+    pub(crate) const fn from_montgomery(a: Limbs) -> Self {
+        Self(a)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn add(&self, other: &Self) -> Self {
+        Self(limbs::add_mod(&self.0, &other.0, &P))
+    }
+
+    #[inline(always)]
+    pub(crate) const fn sub(&self, other: &Self) -> Self {
+        Self(limbs::sub_mod(&self.0, &other.0, &P))
+    }
+
+    #[inline(always)]
+    pub(crate) const fn double(&self) -> Self {
+        self.add(self)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn neg(&self) -> Self {
+        Self::ZERO.sub(self)
+    }
+
+    #[inline]
+    pub(crate) const fn mul(&self, other: &Self) -> Self {
+        let (a, b) = (&self.0, &other.0);
+        let (t0, c) = mac(0, a[0], b[0], 0);
+        let (t1, c) = mac(0, a[0], b[1], c);
+        let (t2, c) = mac(0, a[0], b[2], c);
+        let (t3, t4) = mac(0, a[0], b[3], c);
+        let (t1, c) = mac(t1, a[1], b[0], 0);
+        let (t2, c) = mac(t2, a[1], b[1], c);
+        let (t3, c) = mac(t3, a[1], b[2], c);
+        let (t4, t5) = mac(t4, a[1], b[3], c);
+        let (t2, c) = mac(t2, a[2], b[0], 0);
+        let (t3, c) = mac(t3, a[2], b[1], c);
+        let (t4, c) = mac(t4, a[2], b[2], c);
+        let (t5, t6) = mac(t5, a[2], b[3], c);
+        let (t3, c) = mac(t3, a[3], b[0], 0);
+        let (t4, c) = mac(t4, a[3], b[1], c);
+        let (t5, c) = mac(t5, a[3], b[2], c);
+        let (t6, t7) = mac(t6, a[3], b[3], c);
+        Self(reduce([t0, t1, t2, t3, t4, t5, t6, t7]))
+    }
+
+    #[inline]
+    pub(crate) const fn square(&self) -> Self {
+        let a = &self.0;
+        // Each product of two different limbs once, then twice that, then the squares.
+        let (t1, c) = mac(0, a[0], a[1], 0);
+        let (t2, c) = mac(0, a[0], a[2], c);
+        let (t3, t4) = mac(0, a[0], a[3], c);
+        let (t3, c) = mac(t3, a[1], a[2], 0);
+        let (t4, t5) = mac(t4, a[1], a[3], c);
+        let (t5, t6) = mac(t5, a[2], a[3], 0);
+        let t7 = t6 >> 63;
+        let t6 = (t6 << 1) | (t5 >> 63);
+        let t5 = (t5 << 1) | (t4 >> 63);
+        let t4 = (t4 << 1) | (t3 >> 63);
+        let t3 = (t3 << 1) | (t2 >> 63);
+        let t2 = (t2 << 1) | (t1 >> 63);
+        let t1 = t1 << 1;
+        let (t0, h0) = mac(0, a[0], a[0], 0);
+        let (l1, h1) = mac(0, a[1], a[1], 0);
+        let (l2, h2) = mac(0, a[2], a[2], 0);
+        let (l3, h3) = mac(0, a[3], a[3], 0);
+        let (t1, c) = adc(t1, h0, 0);
+        let (t2, c) = adc(t2, l1, c);
+        let (t3, c) = adc(t3, h1, c);
+        let (t4, c) = adc(t4, l2, c);
+        let (t5, c) = adc(t5, h2, c);
+        let (t6, c) = adc(t6, l3, c);
+        let (t7, _) = adc(t7, h3, c);
+        Self(reduce([t0, t1, t2, t3, t4, t5, t6, t7]))
+    }
+
+    /// This to the power of a public exponent.
+    fn pow(&self, exponent: &Limbs) -> Self {
+        let mut powers = [Self::ONE; 16];
+        for i in 1..16 {
+            powers[i] = powers[i - 1].mul(self);
+        }
+        let mut result = Self::ONE;
+        for window in (0..64).rev() {
+            for _ in 0..4 {
+                result = result.square();
+            }
+            result = result.mul(&powers[limbs::bits(exponent, 4 * window, 4)]);
+        }
+        result
+    }
+
+    /// The inverse; zero for zero.
+    pub(crate) fn invert(&self) -> Self {
+        self.pow(&[P[0] - 2, P[1], P[2], P[3]])
+    }
+
+    /// Replaces every element by its inverse, at the price of three multiplications each and one
+    /// inversion. None may be zero.
+    pub(crate) fn invert_all(elements: &mut [Self]) {
+        let mut product = Self::ONE;
+        let before: Vec<Self> = elements
+            .iter()
+            .map(|element| {
+                let before = product;
+                product = product.mul(element);
+                before
+            })
+            .collect();
+        assert!(!product.is_zero(), "zero has no inverse");
+        let mut inverse = product.invert();
+        for (element, before) in elements.iter_mut().zip(&before).rev() {
+            let next = inverse.mul(element);
+            *element = inverse.mul(before);
+            inverse = next;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_zero(&self) -> bool {
+        limbs::is_zero(&self.0)
+    }
+
+    /// `self` where `choice` is 0, `other` where it is 1.
+    #[inline(always)]
+    pub(crate) const fn select(&self, other: &Self, choice: u64) -> Self {
+        Self(limbs::select(&self.0, &other.0, choice))
+    }
+}
+
+/// `t / 2^256` modulo p, for `t < 2^256 p`.
+#[inline(always)]
+const fn reduce(t: [u64; 8]) -> Limbs {
+    // The low half alone first: (low + m p) / 2^256 is at most p, so no step overflows four limbs.
+    let mut r = [t[0], t[1], t[2], t[3]];
+    let mut i = 0;
+    while i < 4 {
+        let q = r[0];
+        let (low, high) = (q << 32, q >> 32);
+        let (w0, b) = sbb(q, low, 0);
+        let (w1, b) = sbb(0, high, b);
+        let (w2, b) = sbb(0, low, b);
+        let (w3, _) = sbb(q, high, b);
+        let (r0, c) = adc(r[1], w0, 0);
+        let (r1, c) = adc(r[2], w1, c);
+        let (r2, c) = adc(r[3], w2, c);
+        let (r3, _) = adc(w3, 0, c);
+        r = [r0, r1, r2, r3];
+        i += 1;
+    }
+    let (sum, carry) = limbs::add(&r, &[t[4], t[5], t[6], t[7]]);
+    limbs::reduce_once(&sum, carry, &P)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Limbs that are often at an end of their range, where carries are lost.
+    fn edge_limb() -> impl Strategy<Value = u64> {
+        prop_oneof![Just(0), Just(u64::MAX), Just(u64::MAX << 32), Just(1), any::<u64>()]
+    }
+
+    fn element() -> impl Strategy<Value = Limbs> {
+        [edge_limb(), edge_limb(), edge_limb(), edge_limb()]
+            .prop_map(|a| if limbs::less(&a, &P) { a } else { limbs::sub(&a, &P).0 })
+    }
+
+    /// a * b mod p by doubling and adding, with nothing of Montgomery in it.
+    fn slow_mul(a: &Limbs, b: &Limbs) -> Limbs {
+        (0..256).rev().fold([0; 4], |sum, i| {
+            let twice = limbs::add_mod(&sum, &sum, &P);
+            if limbs::bits(b, i, 1) == 1 { limbs::add_mod(&twice, a, &P) } else { twice }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn multiplication_is_that_of_integers(a in element(), b in element()) {
+            let (x, y) = (Fe::from_limbs(&a), Fe::from_limbs(&b));
+            prop_assert_eq!(x.to_limbs(), a);
+            prop_assert_eq!(x.mul(&y).to_limbs(), slow_mul(&a, &b));
+            prop_assert_eq!(x.square(), x.mul(&x));
+            prop_assert_eq!(x.sub(&y).add(&y), x);
+            prop_assert_eq!(x.neg().add(&x), Fe::ZERO);
+            // The raw limbs too: the edges of Montgomery form are not those of the numbers.
+            let (x, y) = (Fe(a), Fe(b));
+            prop_assert_eq!(x.mul(&y).to_limbs(), slow_mul(&x.to_limbs(), &y.to_limbs()));
+            prop_assert_eq!(x.square(), x.mul(&x));
+        }
+
+        #[test]
+        fn inverses_alone_and_together(numbers in prop::collection::vec(element(), 1..6)) {
+            let mut elements: Vec<Fe> = numbers.iter().map(|a| Fe(*a)).collect();
+            elements.retain(|a| !a.is_zero());
+            let originals = elements.clone();
+            Fe::invert_all(&mut elements);
+            for (inverse, a) in elements.iter().zip(&originals) {
+                prop_assert_eq!(inverse.mul(a), Fe::ONE);
+                prop_assert_eq!(&a.invert(), inverse);
+            }
+        }
+    }
+}
