@@ -16,6 +16,7 @@ mod hash;
 mod keyring;
 mod mac;
 mod merkle;
+mod pem;
 mod secret;
 mod sha256;
 mod signature;

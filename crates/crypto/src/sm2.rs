@@ -7,6 +7,7 @@
 mod cache;
 mod comb;
 mod field;
+mod format;
 mod key;
 mod limbs;
 mod order;
@@ -18,5 +19,7 @@ pub use key::{MalformedKey, PublicKey, SecretKey, UserId, order};
 pub use signature::{MalformedSignature, Signature};
 pub use verify::{Backend, Item, Prehashed, Unavailable, Verifier, verify_digest};
 
+#[cfg(test)]
+mod equality;
 #[cfg(test)]
 mod tests;

@@ -7,14 +7,14 @@
 //!
 //! No function branches on a value or reads memory at an address that depends on one.
 
-use super::limbs::{self, Limbs, adc, mac, sbb};
+use super::limbs::{self, Limbs};
 
 /// The prime.
 pub(crate) const P: Limbs =
     [0xffff_ffff_ffff_ffff, 0xffff_ffff_0000_0000, 0xffff_ffff_ffff_ffff, 0xffff_fffe_ffff_ffff];
 
 /// R^2 mod p, which takes a number into Montgomery form.
-const R2: Limbs = limbs::power_of_two_mod(512, &P);
+const R2: Limbs = limbs::shift_mod(&[1, 0, 0, 0], 512, &P);
 
 /// An element of the field: Montgomery form, below p.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,29 +22,29 @@ pub(crate) struct Fe(Limbs);
 
 impl Fe {
     pub(crate) const ZERO: Self = Self([0; 4]);
-    pub(crate) const ONE: Self = Self(limbs::power_of_two_mod(256, &P));
+    pub(crate) const ONE: Self = Self::constant(&[1, 0, 0, 0]);
+
+    /// The element of a number below p, at compile time.
+    pub(crate) const fn constant(a: &Limbs) -> Self {
+        Self(limbs::shift_mod(a, 256, &P))
+    }
 
     /// The element of a number below p.
     #[inline]
-    pub(crate) const fn from_limbs(a: &Limbs) -> Self {
+    pub(crate) fn from_limbs(a: &Limbs) -> Self {
         Self(*a).mul(&Self(R2))
     }
 
     /// The number, below p.
     #[inline]
-    pub(crate) const fn to_limbs(self) -> Limbs {
+    pub(crate) fn to_limbs(self) -> Limbs {
         reduce([self.0[0], self.0[1], self.0[2], self.0[3], 0, 0, 0, 0])
     }
 
     /// The limbs in Montgomery form with R = 2^`bits` in place of 2^256.
-    pub(crate) const fn to_montgomery(self, bits: u32) -> Limbs {
+    pub(crate) fn to_montgomery(self, bits: u32) -> Limbs {
         assert!(bits >= 256);
-        let (mut value, mut i) = (self, 256);
-        while i < bits {
-            value = value.double();
-            i += 1;
-        }
-        value.0
+        (256..bits).fold(self, |value, _| value.double()).0
     }
 
     /// What [`Self::to_montgomery`] with 256 bits gave.
@@ -54,57 +54,57 @@ impl Fe {
     }
 
     #[inline(always)]
-    pub(crate) const fn add(&self, other: &Self) -> Self {
+    pub(crate) fn add(&self, other: &Self) -> Self {
         Self(limbs::add_mod(&self.0, &other.0, &P))
     }
 
     #[inline(always)]
-    pub(crate) const fn sub(&self, other: &Self) -> Self {
+    pub(crate) fn sub(&self, other: &Self) -> Self {
         Self(limbs::sub_mod(&self.0, &other.0, &P))
     }
 
     #[inline(always)]
-    pub(crate) const fn double(&self) -> Self {
+    pub(crate) fn double(&self) -> Self {
         self.add(self)
     }
 
     #[inline(always)]
-    pub(crate) const fn neg(&self) -> Self {
+    pub(crate) fn neg(&self) -> Self {
         Self::ZERO.sub(self)
     }
 
     #[inline]
-    pub(crate) const fn mul(&self, other: &Self) -> Self {
+    pub(crate) fn mul(&self, other: &Self) -> Self {
         let (a, b) = (&self.0, &other.0);
-        let (t0, c) = mac(0, a[0], b[0], 0);
-        let (t1, c) = mac(0, a[0], b[1], c);
-        let (t2, c) = mac(0, a[0], b[2], c);
-        let (t3, t4) = mac(0, a[0], b[3], c);
-        let (t1, c) = mac(t1, a[1], b[0], 0);
-        let (t2, c) = mac(t2, a[1], b[1], c);
-        let (t3, c) = mac(t3, a[1], b[2], c);
-        let (t4, t5) = mac(t4, a[1], b[3], c);
-        let (t2, c) = mac(t2, a[2], b[0], 0);
-        let (t3, c) = mac(t3, a[2], b[1], c);
-        let (t4, c) = mac(t4, a[2], b[2], c);
-        let (t5, t6) = mac(t5, a[2], b[3], c);
-        let (t3, c) = mac(t3, a[3], b[0], 0);
-        let (t4, c) = mac(t4, a[3], b[1], c);
-        let (t5, c) = mac(t5, a[3], b[2], c);
-        let (t6, t7) = mac(t6, a[3], b[3], c);
+        let (t0, c) = a[0].carrying_mul_add(b[0], 0, 0);
+        let (t1, c) = a[0].carrying_mul_add(b[1], 0, c);
+        let (t2, c) = a[0].carrying_mul_add(b[2], 0, c);
+        let (t3, t4) = a[0].carrying_mul_add(b[3], 0, c);
+        let (t1, c) = a[1].carrying_mul_add(b[0], t1, 0);
+        let (t2, c) = a[1].carrying_mul_add(b[1], t2, c);
+        let (t3, c) = a[1].carrying_mul_add(b[2], t3, c);
+        let (t4, t5) = a[1].carrying_mul_add(b[3], t4, c);
+        let (t2, c) = a[2].carrying_mul_add(b[0], t2, 0);
+        let (t3, c) = a[2].carrying_mul_add(b[1], t3, c);
+        let (t4, c) = a[2].carrying_mul_add(b[2], t4, c);
+        let (t5, t6) = a[2].carrying_mul_add(b[3], t5, c);
+        let (t3, c) = a[3].carrying_mul_add(b[0], t3, 0);
+        let (t4, c) = a[3].carrying_mul_add(b[1], t4, c);
+        let (t5, c) = a[3].carrying_mul_add(b[2], t5, c);
+        let (t6, t7) = a[3].carrying_mul_add(b[3], t6, c);
         Self(reduce([t0, t1, t2, t3, t4, t5, t6, t7]))
     }
 
     #[inline]
-    pub(crate) const fn square(&self) -> Self {
+    pub(crate) fn square(&self) -> Self {
         let a = &self.0;
         // Each product of two different limbs once, then twice that, then the squares.
-        let (t1, c) = mac(0, a[0], a[1], 0);
-        let (t2, c) = mac(0, a[0], a[2], c);
-        let (t3, t4) = mac(0, a[0], a[3], c);
-        let (t3, c) = mac(t3, a[1], a[2], 0);
-        let (t4, t5) = mac(t4, a[1], a[3], c);
-        let (t5, t6) = mac(t5, a[2], a[3], 0);
+        let (t1, c) = a[0].carrying_mul_add(a[1], 0, 0);
+        let (t2, c) = a[0].carrying_mul_add(a[2], 0, c);
+        let (t3, t4) = a[0].carrying_mul_add(a[3], 0, c);
+        let (t3, c) = a[1].carrying_mul_add(a[2], t3, 0);
+        let (t4, t5) = a[1].carrying_mul_add(a[3], t4, c);
+        let (t5, t6) = a[2].carrying_mul_add(a[3], t5, 0);
         let t7 = t6 >> 63;
         let t6 = (t6 << 1) | (t5 >> 63);
         let t5 = (t5 << 1) | (t4 >> 63);
@@ -112,17 +112,17 @@ impl Fe {
         let t3 = (t3 << 1) | (t2 >> 63);
         let t2 = (t2 << 1) | (t1 >> 63);
         let t1 = t1 << 1;
-        let (t0, h0) = mac(0, a[0], a[0], 0);
-        let (l1, h1) = mac(0, a[1], a[1], 0);
-        let (l2, h2) = mac(0, a[2], a[2], 0);
-        let (l3, h3) = mac(0, a[3], a[3], 0);
-        let (t1, c) = adc(t1, h0, 0);
-        let (t2, c) = adc(t2, l1, c);
-        let (t3, c) = adc(t3, h1, c);
-        let (t4, c) = adc(t4, l2, c);
-        let (t5, c) = adc(t5, h2, c);
-        let (t6, c) = adc(t6, l3, c);
-        let (t7, _) = adc(t7, h3, c);
+        let (t0, h0) = a[0].carrying_mul_add(a[0], 0, 0);
+        let (l1, h1) = a[1].carrying_mul_add(a[1], 0, 0);
+        let (l2, h2) = a[2].carrying_mul_add(a[2], 0, 0);
+        let (l3, h3) = a[3].carrying_mul_add(a[3], 0, 0);
+        let (t1, c) = t1.carrying_add(h0, false);
+        let (t2, c) = t2.carrying_add(l1, c);
+        let (t3, c) = t3.carrying_add(h1, c);
+        let (t4, c) = t4.carrying_add(l2, c);
+        let (t5, c) = t5.carrying_add(h2, c);
+        let (t6, c) = t6.carrying_add(l3, c);
+        let (t7, _) = t7.carrying_add(h3, c);
         Self(reduce([t0, t1, t2, t3, t4, t5, t6, t7]))
     }
 
@@ -175,30 +175,29 @@ impl Fe {
 
     /// `self` where `choice` is 0, `other` where it is 1.
     #[inline(always)]
-    pub(crate) const fn select(&self, other: &Self, choice: u64) -> Self {
+    pub(crate) fn select(&self, other: &Self, choice: u64) -> Self {
         Self(limbs::select(&self.0, &other.0, choice))
     }
 }
 
 /// `t / 2^256` modulo p, for `t < 2^256 p`.
 #[inline(always)]
-const fn reduce(t: [u64; 8]) -> Limbs {
+fn reduce(t: [u64; 8]) -> Limbs {
     // The low half alone first: (low + m p) / 2^256 is at most p, so no step overflows four limbs.
     let mut r = [t[0], t[1], t[2], t[3]];
-    let mut i = 0;
-    while i < 4 {
+    for _ in 0..4 {
         let q = r[0];
         let (low, high) = (q << 32, q >> 32);
-        let (w0, b) = sbb(q, low, 0);
-        let (w1, b) = sbb(0, high, b);
-        let (w2, b) = sbb(0, low, b);
-        let (w3, _) = sbb(q, high, b);
-        let (r0, c) = adc(r[1], w0, 0);
-        let (r1, c) = adc(r[2], w1, c);
-        let (r2, c) = adc(r[3], w2, c);
-        let (r3, _) = adc(w3, 0, c);
+        // Modulo 2^256 on the way; the result itself is below that.
+        let (r0, c) = r[1].carrying_add(q, false);
+        let (r1, c) = r[2].carrying_add(0, c);
+        let (r2, c) = r[3].carrying_add(0, c);
+        let (r3, _) = q.carrying_add(0, c);
+        let (r0, b) = r0.borrowing_sub(low, false);
+        let (r1, b) = r1.borrowing_sub(high, b);
+        let (r2, b) = r2.borrowing_sub(low, b);
+        let (r3, _) = r3.borrowing_sub(high, b);
         r = [r0, r1, r2, r3];
-        i += 1;
     }
     let (sum, carry) = limbs::add(&r, &[t[4], t[5], t[6], t[7]]);
     limbs::reduce_once(&sum, carry, &P)

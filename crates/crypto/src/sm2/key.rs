@@ -50,7 +50,7 @@ impl PublicKey {
         Ok(Self { point: point.ok_or(MalformedKey)?, bytes })
     }
 
-    fn from_point(point: Affine) -> Self {
+    pub(super) fn from_point(point: Affine) -> Self {
         let mut bytes = [4; Self::BYTES];
         bytes[1..33].copy_from_slice(&limbs::to_be_bytes(&point.x.to_limbs()));
         bytes[33..].copy_from_slice(&limbs::to_be_bytes(&point.y.to_limbs()));

@@ -4,52 +4,30 @@
 /// A 256-bit integer, least significant limb first.
 pub(crate) type Limbs = [u64; 4];
 
-/// `a + b + carry`, and the carry out (0 or 1).
-#[inline(always)]
-pub(crate) const fn adc(a: u64, b: u64, carry: u64) -> (u64, u64) {
-    let sum = (a as u128).wrapping_add(b as u128).wrapping_add(carry as u128);
-    (sum as u64, (sum >> 64) as u64)
-}
-
-/// `a - b - borrow`, and the borrow out (0 or 1).
-#[inline(always)]
-pub(crate) const fn sbb(a: u64, b: u64, borrow: u64) -> (u64, u64) {
-    let difference = (a as u128).wrapping_sub(b as u128).wrapping_sub(borrow as u128);
-    (difference as u64, (difference >> 127) as u64)
-}
-
-/// `acc + a * b + carry`, low and high word.
-#[inline(always)]
-pub(crate) const fn mac(acc: u64, a: u64, b: u64, carry: u64) -> (u64, u64) {
-    let sum = (a as u128).wrapping_mul(b as u128).wrapping_add(acc as u128);
-    let sum = sum.wrapping_add(carry as u128);
-    (sum as u64, (sum >> 64) as u64)
-}
-
 /// `a + b` and the carry.
 #[inline(always)]
-pub(crate) const fn add(a: &Limbs, b: &Limbs) -> (Limbs, u64) {
-    let (r0, c) = adc(a[0], b[0], 0);
-    let (r1, c) = adc(a[1], b[1], c);
-    let (r2, c) = adc(a[2], b[2], c);
-    let (r3, c) = adc(a[3], b[3], c);
+pub(crate) fn add(a: &Limbs, b: &Limbs) -> (Limbs, bool) {
+    let (r0, c) = a[0].carrying_add(b[0], false);
+    let (r1, c) = a[1].carrying_add(b[1], c);
+    let (r2, c) = a[2].carrying_add(b[2], c);
+    let (r3, c) = a[3].carrying_add(b[3], c);
     ([r0, r1, r2, r3], c)
 }
 
 /// `a - b` and the borrow.
 #[inline(always)]
-pub(crate) const fn sub(a: &Limbs, b: &Limbs) -> (Limbs, u64) {
-    let (r0, c) = sbb(a[0], b[0], 0);
-    let (r1, c) = sbb(a[1], b[1], c);
-    let (r2, c) = sbb(a[2], b[2], c);
-    let (r3, c) = sbb(a[3], b[3], c);
+pub(crate) fn sub(a: &Limbs, b: &Limbs) -> (Limbs, bool) {
+    let (r0, c) = a[0].borrowing_sub(b[0], false);
+    let (r1, c) = a[1].borrowing_sub(b[1], c);
+    let (r2, c) = a[2].borrowing_sub(b[2], c);
+    let (r3, c) = a[3].borrowing_sub(b[3], c);
     ([r0, r1, r2, r3], c)
 }
 
 /// `a` where `choice` is 0, `b` where it is 1.
 #[inline(always)]
-pub(crate) const fn select(a: &Limbs, b: &Limbs, choice: u64) -> Limbs {
-    let mask = 0u64.wrapping_sub(choice);
+pub(crate) fn select(a: &Limbs, b: &Limbs, choice: u64) -> Limbs {
+    let mask = choice.wrapping_neg();
     [
         a[0] ^ (mask & (a[0] ^ b[0])),
         a[1] ^ (mask & (a[1] ^ b[1])),
@@ -58,43 +36,54 @@ pub(crate) const fn select(a: &Limbs, b: &Limbs, choice: u64) -> Limbs {
     ]
 }
 
-/// `carry * 2^256 + a`, less than `2 m`, brought below `m`.
+/// `a`, and 2^256 more with a carry, less than `2 m`, brought below `m`.
 #[inline(always)]
-pub(crate) const fn reduce_once(a: &Limbs, carry: u64, m: &Limbs) -> Limbs {
+pub(crate) fn reduce_once(a: &Limbs, carry: bool, m: &Limbs) -> Limbs {
     let (reduced, borrow) = sub(a, m);
     // Below m exactly when the subtraction borrowed and there was no carry to pay for it.
-    select(&reduced, a, borrow & (1 ^ carry))
+    select(&reduced, a, (borrow & !carry) as u64)
 }
 
 /// `a + b` modulo `m`, for `a` and `b` below `m`.
 #[inline(always)]
-pub(crate) const fn add_mod(a: &Limbs, b: &Limbs, m: &Limbs) -> Limbs {
+pub(crate) fn add_mod(a: &Limbs, b: &Limbs, m: &Limbs) -> Limbs {
     let (sum, carry) = add(a, b);
     reduce_once(&sum, carry, m)
 }
 
 /// `a - b` modulo `m`, for `a` and `b` below `m`.
 #[inline(always)]
-pub(crate) const fn sub_mod(a: &Limbs, b: &Limbs, m: &Limbs) -> Limbs {
+pub(crate) fn sub_mod(a: &Limbs, b: &Limbs, m: &Limbs) -> Limbs {
     let (difference, borrow) = sub(a, b);
-    let mask = 0u64.wrapping_sub(borrow);
+    let mask = (borrow as u64).wrapping_neg();
     add(&difference, &[m[0] & mask, m[1] & mask, m[2] & mask, m[3] & mask]).0
 }
 
-/// `2^bits` modulo `m`, for `m` above `2^255`.
-pub(crate) const fn power_of_two_mod(bits: u32, m: &Limbs) -> Limbs {
-    let mut value = [1, 0, 0, 0];
-    let mut i = 0;
-    while i < bits {
-        value = add_mod(&value, &value, m);
-        i += 1;
+/// `2^bits a` modulo `m`, for `a < m` and `m` above 2^255. For constants: slow, and with nothing
+/// that is not yet to be had at compile time.
+pub(crate) const fn shift_mod(a: &Limbs, bits: u32, m: &Limbs) -> Limbs {
+    let (mut value, mut round) = (*a, 0);
+    while round < bits {
+        let (mut doubled, mut less, mut i) = ([0; 4], [0; 4], 0);
+        let (mut carry, mut borrow) = (0, 0);
+        while i < 4 {
+            doubled[i] = (value[i] << 1) | carry;
+            carry = value[i] >> 63;
+            let (difference, under) = doubled[i].overflowing_sub(m[i]);
+            let (difference, under_again) = difference.overflowing_sub(borrow);
+            less[i] = difference;
+            borrow = (under | under_again) as u64;
+            i += 1;
+        }
+        value = if carry == 1 || borrow == 0 { less } else { doubled };
+        round += 1;
     }
     value
 }
 
 /// Whether `a < b`.
-pub(crate) const fn less(a: &Limbs, b: &Limbs) -> bool {
-    sub(a, b).1 == 1
+pub(crate) fn less(a: &Limbs, b: &Limbs) -> bool {
+    sub(a, b).1
 }
 
 /// Whether every limb is zero.

@@ -1,13 +1,15 @@
 //! Integers modulo n, the prime order of SM2's group. Constant-time: these are keys and nonces.
 
-use super::limbs::{self, Limbs, mac};
+use super::limbs::{self, Limbs};
 use zeroize::Zeroize;
 
 /// The order of the group.
 pub(crate) const N: Limbs =
     [0x53bb_f409_39d5_4123, 0x7203_df6b_21c6_052b, 0xffff_ffff_ffff_ffff, 0xffff_fffe_ffff_ffff];
 
-const R2: Limbs = limbs::power_of_two_mod(512, &N);
+const ONE: [u64; 4] = [1, 0, 0, 0];
+const R: Limbs = limbs::shift_mod(&ONE, 256, &N);
+const R2: Limbs = limbs::shift_mod(&ONE, 512, &N);
 
 /// -1 / n modulo 2^64, by Newton's iteration.
 const QUOTIENT: u64 = {
@@ -24,7 +26,7 @@ const QUOTIENT: u64 = {
 pub(crate) struct Scalar(Limbs);
 
 impl Scalar {
-    pub(crate) const ONE: Self = Self([1, 0, 0, 0]);
+    pub(crate) const ONE: Self = Self(ONE);
 
     /// The number of 32 bytes, when it is below n.
     pub(crate) fn from_be_bytes(bytes: &[u8; 32]) -> Option<Self> {
@@ -34,12 +36,12 @@ impl Scalar {
 
     /// The number of 32 bytes modulo n.
     pub(crate) fn reduce(bytes: &[u8; 32]) -> Self {
-        Self(limbs::reduce_once(&limbs::from_be_bytes(bytes), 0, &N))
+        Self(limbs::reduce_once(&limbs::from_be_bytes(bytes), false, &N))
     }
 
     /// A number below p, modulo n; p is below 2 n.
     pub(crate) fn reduce_limbs(value: &Limbs) -> Self {
-        Self(limbs::reduce_once(value, 0, &N))
+        Self(limbs::reduce_once(value, false, &N))
     }
 
     pub(crate) fn to_be_bytes(self) -> [u8; 32] {
@@ -54,23 +56,23 @@ impl Scalar {
         limbs::is_zero(&self.0)
     }
 
-    pub(crate) const fn add(&self, other: &Self) -> Self {
+    pub(crate) fn add(&self, other: &Self) -> Self {
         Self(limbs::add_mod(&self.0, &other.0, &N))
     }
 
-    pub(crate) const fn sub(&self, other: &Self) -> Self {
+    pub(crate) fn sub(&self, other: &Self) -> Self {
         Self(limbs::sub_mod(&self.0, &other.0, &N))
     }
 
-    pub(crate) const fn neg(&self) -> Self {
+    pub(crate) fn neg(&self) -> Self {
         Self([0; 4]).sub(self)
     }
 
-    pub(crate) const fn select(&self, other: &Self, choice: u64) -> Self {
+    pub(crate) fn select(&self, other: &Self, choice: u64) -> Self {
         Self(limbs::select(&self.0, &other.0, choice))
     }
 
-    pub(crate) const fn mul(&self, other: &Self) -> Self {
+    pub(crate) fn mul(&self, other: &Self) -> Self {
         // One factor in Montgomery form gives a product in plain form.
         Self(montgomery(&montgomery(&self.0, &R2), &other.0))
     }
@@ -79,7 +81,7 @@ impl Scalar {
     pub(crate) fn invert(&self) -> Self {
         let exponent = [N[0] - 2, N[1], N[2], N[3]];
         let base = montgomery(&self.0, &R2);
-        let mut powers = [limbs::power_of_two_mod(256, &N); 16];
+        let mut powers = [R; 16];
         for i in 1..16 {
             powers[i] = montgomery(&powers[i - 1], &base);
         }
@@ -91,33 +93,29 @@ impl Scalar {
             result = montgomery(&result, &powers[limbs::bits(&exponent, 4 * window, 4)]);
         }
         powers.zeroize();
-        Self(montgomery(&result, &[1, 0, 0, 0]))
+        Self(montgomery(&result, &ONE))
     }
 }
 
 /// `a b / 2^256` modulo n.
 #[inline]
-const fn montgomery(a: &Limbs, b: &Limbs) -> Limbs {
-    let (mut t, mut top) = ([0u64; 5], 0);
-    let mut i = 0;
-    while i < 4 {
-        let (t0, c) = mac(t[0], a[i], b[0], 0);
-        let (t1, c) = mac(t[1], a[i], b[1], c);
-        let (t2, c) = mac(t[2], a[i], b[2], c);
-        let (t3, c) = mac(t[3], a[i], b[3], c);
-        let (t4, over) = limbs::adc(t[4], c, 0);
-        top |= over;
+fn montgomery(a: &Limbs, b: &Limbs) -> Limbs {
+    let mut t = [0u64; 5];
+    for digit in a {
+        let (t0, c) = digit.carrying_mul_add(b[0], t[0], 0);
+        let (t1, c) = digit.carrying_mul_add(b[1], t[1], c);
+        let (t2, c) = digit.carrying_mul_add(b[2], t[2], c);
+        let (t3, c) = digit.carrying_mul_add(b[3], t[3], c);
+        let (t4, over) = t[4].carrying_add(c, false);
         let q = t0.wrapping_mul(QUOTIENT);
-        let (_, c) = mac(t0, q, N[0], 0);
-        let (t1, c) = mac(t1, q, N[1], c);
-        let (t2, c) = mac(t2, q, N[2], c);
-        let (t3, c) = mac(t3, q, N[3], c);
-        let (t4, over) = limbs::adc(t4, c, 0);
-        t = [t1, t2, t3, t4, top + over];
-        top = 0;
-        i += 1;
+        let (_, c) = q.carrying_mul_add(N[0], t0, 0);
+        let (t1, c) = q.carrying_mul_add(N[1], t1, c);
+        let (t2, c) = q.carrying_mul_add(N[2], t2, c);
+        let (t3, c) = q.carrying_mul_add(N[3], t3, c);
+        let (t4, over_again) = t4.carrying_add(c, false);
+        t = [t1, t2, t3, t4, over as u64 + over_again as u64];
     }
-    limbs::reduce_once(&[t[0], t[1], t[2], t[3]], t[4], &N)
+    limbs::reduce_once(&[t[0], t[1], t[2], t[3]], t[4] != 0, &N)
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ use super::limbs::{self, Limbs};
 pub(crate) const B: Limbs =
     [0xddbc_bd41_4d94_0e93, 0xf397_89f5_15ab_8f92, 0x4d5a_9e4b_cf65_09a7, 0x28e9_fa9e_9d9f_5e34];
 
+/// The same as an element.
+const CURVE_B: Fe = Fe::constant(&B);
+
 /// A point that is not at infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Affine {
@@ -22,13 +25,13 @@ pub(crate) struct Affine {
 impl Affine {
     /// The generator.
     pub(crate) const GENERATOR: Self = Self {
-        x: Fe::from_limbs(&[
+        x: Fe::constant(&[
             0x715a_4589_334c_74c7,
             0x8fe3_0bbf_f266_0be1,
             0x5f99_0446_6a39_c994,
             0x32c4_ae2c_1f19_8119,
         ]),
-        y: Fe::from_limbs(&[
+        y: Fe::constant(&[
             0x02df_32e5_2139_f0a0,
             0xd0a9_877c_c62a_4740,
             0x59bd_cee3_6b69_2153,
@@ -42,12 +45,12 @@ impl Affine {
             return None;
         }
         let (x, y) = (Fe::from_limbs(x), Fe::from_limbs(y));
-        let three = Fe::ONE.double().add(&Fe::ONE);
-        let right = x.square().sub(&three).mul(&x).add(&Fe::from_limbs(&B));
+        const THREE: Fe = Fe::constant(&[3, 0, 0, 0]);
+        let right = x.square().sub(&THREE).mul(&x).add(&CURVE_B);
         (y.square() == right).then_some(Self { x, y })
     }
 
-    pub(crate) const fn neg(&self) -> Self {
+    pub(crate) fn neg(&self) -> Self {
         Self { x: self.x, y: self.y.neg() }
     }
 }
@@ -73,7 +76,7 @@ impl Jacobian {
         self.z.is_zero()
     }
 
-    pub(crate) const fn neg(&self) -> Self {
+    pub(crate) fn neg(&self) -> Self {
         Self { x: self.x, y: self.y.neg(), z: self.z }
     }
 
@@ -164,7 +167,6 @@ impl From<Affine> for Homogeneous {
 impl Homogeneous {
     /// The sum with a point that is not at infinity, by one sequence of operations for all inputs.
     pub(crate) fn add_affine(&self, other: &Affine) -> Self {
-        const CURVE_B: Fe = Fe::from_limbs(&B);
         let t0 = self.x.mul(&other.x);
         let t1 = self.y.mul(&other.y);
         // x1 y2 + x2 y1, y1 + y2 z1, x1 + x2 z1.

@@ -96,7 +96,7 @@ impl Equation {
         let c = *self.c.limbs();
         let first = Fe::from_limbs(&c);
         let (second, carry) = limbs::add(&c, &N);
-        if carry == 0 && limbs::less(&second, &P) {
+        if !carry && limbs::less(&second, &P) {
             [first, Fe::from_limbs(&second)]
         } else {
             [first, first]

@@ -312,11 +312,16 @@ fn non_adjacent_form<const WIDTH: usize>(k: &Scalar) -> [i8; 257] {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod lanes {
+pub(super) mod lanes {
     //! The question about x, eight at a time.
 
     use super::{Comb, Equation, Form, Key, holds};
     use tercio_unsafe_lanes::{Ifma, Job, Key as LaneKey, MONTGOMERY_BITS, Outcome};
+
+    /// How many lanes met a case outside of the formulas: tests show that theirs do.
+    #[cfg(test)]
+    pub(in crate::sm2) static UNDECIDED: std::sync::atomic::AtomicUsize =
+        std::sync::atomic::AtomicUsize::new(0);
 
     pub(super) fn decide(ifma: Ifma, questions: &[(usize, &Key, Equation)], verdicts: &mut [bool]) {
         let is_tabled = |key: &Key| matches!(key, Key::Tabled { .. });
@@ -343,6 +348,11 @@ mod lanes {
                 })
                 .collect();
             let outcomes = ifma.check(&generator.as_lanes(), &jobs);
+            #[cfg(test)]
+            UNDECIDED.fetch_add(
+                outcomes.iter().filter(|outcome| **outcome == Outcome::Undecided).count(),
+                std::sync::atomic::Ordering::Relaxed,
+            );
             for ((i, key, equation), outcome) in chosen.into_iter().zip(outcomes) {
                 verdicts[*i] = match (outcome, key) {
                     (Outcome::Equal, _) => true,
