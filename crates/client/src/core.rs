@@ -1,6 +1,7 @@
 //! The client without I/O: packages out, frames in, completions out. See the crate's documentation
 //! for the rules.
 
+use crate::in_order::InOrder;
 use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::pending::{Pending, seal};
@@ -8,7 +9,8 @@ use crate::query::Asking;
 use crate::replies::LEAST_HINT;
 use crate::{Answer, ClientAuth, Completion, CoreSettings, Nanos, SubmitError};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_crypto::{Instance, Keyring, SecretKey, hash};
@@ -43,10 +45,11 @@ pub struct ClientCore {
     pub(crate) must_sign: ReplicaSet,
     pub(crate) next: RequestSeq,
     next_ticket: u64,
-    pub(crate) pending: BTreeMap<RequestSeq, Pending>,
+    pub(crate) pending: InOrder<Pending>,
     pub(crate) pace: Pace,
-    /// When to look at which package again.
-    timers: BTreeSet<(Nanos, RequestSeq)>,
+    /// When to look at which package again, the soonest first. Packages end and change their times;
+    /// only what stands first is sure to be still meant.
+    timers: BinaryHeap<Reverse<(Nanos, RequestSeq)>>,
     /// How many bytes of results are kept of each replica.
     pub(crate) held: Vec<usize>,
     pub(crate) next_query: u64,
@@ -75,9 +78,9 @@ impl ClientCore {
             must_sign: ReplicaSet::EMPTY,
             next: settings.first,
             next_ticket: 0,
-            pending: BTreeMap::new(),
+            pending: InOrder::new(),
             pace: Pace::new(settings.max_outstanding),
-            timers: BTreeSet::new(),
+            timers: BinaryHeap::new(),
             held: vec![0; membership.n()],
             next_query: settings.first_query,
             queries: BTreeMap::new(),
@@ -241,7 +244,7 @@ impl ClientCore {
     /// Takes a package into the books.
     pub(crate) fn adopt(&mut self, mut pending: Pending) {
         pending.wake = pending.due();
-        self.timers.insert((pending.wake, pending.first));
+        self.timers.push(Reverse((pending.wake, pending.first)));
         self.pending.insert(pending.first, pending);
     }
 
@@ -275,7 +278,7 @@ impl ClientCore {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let queries = self.queries.values().map(Asking::due).min();
-        let packages = self.timers.first().map(|(at, _)| *at);
+        let packages = self.timers.peek().map(|Reverse((at, _))| *at);
         packages.into_iter().chain(queries).chain(self.pace.due()).min()
     }
 
@@ -284,20 +287,30 @@ impl ClientCore {
         let Some(pending) = self.pending.get_mut(&first) else { return };
         let due = pending.due();
         if due != pending.wake {
-            self.timers.remove(&(pending.wake, first));
-            self.timers.insert((due, first));
             pending.wake = due;
+            self.timers.push(Reverse((due, first)));
+            self.tidy_timers();
+        }
+    }
+
+    /// Takes away what stands first among the timers and is not meant any more.
+    fn tidy_timers(&mut self) {
+        while let Some(Reverse((at, first))) = self.timers.peek() {
+            if self.pending.get(first).is_some_and(|pending| pending.wake == *at) {
+                break;
+            }
+            self.timers.pop();
         }
     }
 
     /// Ends the books on a package.
     pub(crate) fn forget(&mut self, first: RequestSeq) -> Option<Pending> {
         let pending = self.pending.remove(&first)?;
-        self.timers.remove(&(pending.wake, first));
+        self.tidy_timers();
         self.pace.end(first);
         self.peers.ended(pending.replier, pending.ticket.0);
-        for replica in self.membership.replicas() {
-            self.held[replica.index()] -= pending.tally.held(replica);
+        for (replica, bytes) in pending.tally.all_held() {
+            self.held[replica.index()] -= bytes;
         }
         Some(pending)
     }
@@ -338,7 +351,7 @@ impl ClientCore {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        while let Some(&(at, first)) = self.timers.first() {
+        while let Some(&Reverse((at, first))) = self.timers.peek() {
             if at > now {
                 break;
             }

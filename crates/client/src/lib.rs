@@ -60,6 +60,7 @@
 pub mod background;
 mod blocking;
 mod core;
+mod in_order;
 mod numbers;
 mod outcome;
 mod pace;

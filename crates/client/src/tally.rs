@@ -72,6 +72,13 @@ impl Tally {
         spoke.map(|(i, _)| ReplicaId(i as u16)).collect()
     }
 
+    /// How many bytes are kept of each replica that sent some.
+    pub(crate) fn all_held(&self) -> impl Iterator<Item = (ReplicaId, usize)> {
+        self.words.iter().enumerate().filter_map(|(i, word)| {
+            Some((ReplicaId(i as u16), word.as_ref()?.body.as_ref()?.len()))
+        })
+    }
+
     /// How many bytes are kept of `replica`.
     pub(crate) fn held(&self, replica: ReplicaId) -> usize {
         let body = self.words[replica.index()].as_ref().and_then(|word| word.body.as_ref());

@@ -370,12 +370,15 @@ pub trait Protocol: Send {
     }
 }
 
-/// What may be tuned. Replicas of a network must agree on the first two; the others are each
-/// one's own.
+/// What may be tuned. Replicas of a network must agree on `checkpoint_interval` and `window`; the
+/// others are each one's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// K: a checkpoint follows every sequence number that K divides.
     pub checkpoint_interval: u64,
+    /// The primary asks for one sooner, too, when so many bytes of batches lie above the last: what
+    /// lies above the stable checkpoint is kept in memory.
+    pub checkpoint_bytes: usize,
     /// How far numbers may run ahead of the stable checkpoint: the high watermark less the low.
     pub window: u64,
     /// The most operations in a batch.
@@ -413,6 +416,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             checkpoint_interval: 128,
+            checkpoint_bytes: 2 << 20,
             window: 512,
             batch_ops: 1024,
             batch_bytes: 256 << 10,

@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tercio_consensus::pbft::PbftMessage;
 use tercio_consensus::*;
@@ -178,6 +179,30 @@ fn c1_c2_w1_stable_checkpoints_bound_memory() {
         assert!(net.peer(i).disk.stable.is_some());
     }
     assert_eq!(net.operations(2).len(), 200);
+}
+
+/// C5: what lies above the stable checkpoint is bounded in bytes, too.
+#[test]
+fn c5_large_batches_bring_checkpoints_sooner() {
+    let mut net = Net::with(4, |s| {
+        s.checkpoint_interval = 1000;
+        s.window = 2000;
+        s.checkpoint_bytes = 1500;
+    });
+    let mut stable = BTreeSet::new();
+    for k in 1..=60 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.settle();
+        for i in 0..4 {
+            // A package has some 110 bytes.
+            let status = net.status(i);
+            assert!(status.slots <= 16, "{status:?}");
+            stable.insert(status.stable);
+        }
+    }
+    assert!(stable.len() >= 4, "{stable:?}");
+    assert_eq!(net.operations(3).len(), 60);
 }
 
 /// W2: between the watermarks or one window above; the rest is refused and counted (f30).

@@ -28,11 +28,24 @@ const PADDING: usize = 9;
 /// the message is too long for this place.
 fn finish(mut state: [u32; 8], before: usize, message: &[&[u8]]) -> Option<[u32; 8]> {
     let len: usize = message.iter().map(|part| part.len()).sum();
-    let blocks = (len + PADDING).div_ceil(64);
-    if blocks > MOST {
-        return None;
+    // Clearing room for the longest message would cost more than it takes to hash a short one.
+    match (len + PADDING).div_ceil(64) {
+        1 => compress_padded::<1>(&mut state, 1, before, len, message),
+        blocks @ 2..=4 => compress_padded::<4>(&mut state, blocks, before, len, message),
+        blocks @ 5..=MOST => compress_padded::<MOST>(&mut state, blocks, before, len, message),
+        _ => return None,
     }
-    let mut room: [Block; MOST] = [[0; 64]; MOST];
+    Some(state)
+}
+
+fn compress_padded<const ROOM: usize>(
+    state: &mut [u32; 8],
+    blocks: usize,
+    before: usize,
+    len: usize,
+    message: &[&[u8]],
+) {
+    let mut room: [Block; ROOM] = [[0; 64]; ROOM];
     let bytes = room[..blocks].as_flattened_mut();
     let mut at = 0;
     for part in message {
@@ -42,8 +55,7 @@ fn finish(mut state: [u32; 8], before: usize, message: &[&[u8]]) -> Option<[u32;
     bytes[at] = 0x80;
     let bits = (before + len) as u64 * 8;
     bytes[blocks * 64 - 8..].copy_from_slice(&bits.to_be_bytes());
-    compress256(&mut state, &room[..blocks]);
-    Some(state)
+    compress256(state, &room[..blocks]);
 }
 
 fn bytes_of(state: &[u32; 8]) -> [u8; 32] {

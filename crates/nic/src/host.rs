@@ -11,13 +11,16 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tercio_crypto::{Claim, Keyring, Reject, Verified};
-use tercio_types::{Principal, ReplicaId, SignatureBytes, Suite};
-use tercio_wire::{DecodeError, Forward, Frame, Key, Kind, Message, Received, Request};
+use tercio_types::{ClientId, Principal, ReplicaId, SignatureBytes, Suite};
+use tercio_wire::{Arena, DecodeError, Forward, Frame, Key, Kind, Message, Received, Request};
 use thiserror::Error;
 
-/// Requests shorter than this are copied out of the receive buffer (256 KiB) that they came in:
-/// they wait long, and one of them must not hold a whole buffer.
+/// Requests shorter than this are copied out of the receive buffer that they came in: they wait
+/// long, and one of them must not hold a whole buffer.
 const COPIED: usize = 64 << 10;
+/// The bytes of the allocations that a client's requests share. One that waits for ever holds on to
+/// the others of its client that are there.
+const ARENA: usize = 4 << 10;
 
 /// A message whose body means something to its receiver alone: queries, blocks and state. Nobody but the
 /// sender is said to have said anything in it; what its body holds is checked where it is read.
@@ -110,6 +113,7 @@ impl Dropped {
 #[derive(Debug)]
 pub struct HostNic {
     keyring: Keyring,
+    copies: BTreeMap<ClientId, Arena>,
     dropped: BTreeMap<&'static str, u64>,
 }
 
@@ -117,7 +121,7 @@ impl HostNic {
     /// Verifies with the keys of `keyring`, in the name of its owner.
     #[must_use]
     pub fn new(keyring: Keyring) -> Self {
-        Self { keyring, dropped: BTreeMap::new() }
+        Self { keyring, copies: BTreeMap::new(), dropped: BTreeMap::new() }
     }
 
     /// Reads and checks a frame that came on the link of `from`.
@@ -139,8 +143,8 @@ impl HostNic {
     fn check<M: Message>(&mut self, from: Principal, bytes: &Bytes) -> Result<Inbound<M>, Dropped> {
         let own;
         let bytes = match from {
-            Principal::Client(_) if bytes.len() < COPIED => {
-                own = Bytes::copy_from_slice(bytes);
+            Principal::Client(client) if bytes.len() < COPIED => {
+                own = self.copies.entry(client).or_insert_with(|| Arena::new(ARENA)).copy(bytes);
                 &own
             }
             _ => bytes,

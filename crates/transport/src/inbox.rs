@@ -10,7 +10,7 @@ use tercio_wire::FrameHeader;
 /// The size of a quiet link's chunk.
 const MIN_CHUNK: usize = 16 << 10;
 /// The size of a busy link's chunk.
-const MAX_CHUNK: usize = 256 << 10;
+const MAX_CHUNK: usize = 64 << 10;
 /// The least room worth a system call.
 const MIN_ROOM: usize = 2 << 10;
 

@@ -34,7 +34,7 @@ pub enum TransportEvent {
     Frame {
         /// The peer of the link.
         from: Principal,
-        /// The whole frame, header included. It is a slice of the receive buffer (up to 256 KiB);
+        /// The whole frame, header included. It is a slice of the receive buffer (64 KiB, or more for a longer frame);
         /// whoever keeps a short frame for long should copy it.
         bytes: Bytes,
     },

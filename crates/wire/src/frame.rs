@@ -64,18 +64,21 @@ impl FrameHeader {
     }
 }
 
-/// Appends all that stands before the body.
-fn put_head(key: &Key, auth: &Authenticator, body: usize, out: &mut Vec<u8>) {
+/// The bytes of header and key.
+const FIXED: usize = FRAME_HEADER + AUTHENTICATED;
+
+/// Header and key of a frame.
+fn fixed_part(key: &Key, auth: &Authenticator, body: usize) -> [u8; FIXED] {
     let auth_len = authenticator_len(auth);
-    let length = FRAME_HEADER - 4 + AUTHENTICATED + auth_len + body;
+    let length = FIXED - 4 + auth_len + body;
     assert!(length <= MAX_FRAME - 4, "our own frames keep the limit");
-    out.extend_from_slice(&(length as u32).to_le_bytes());
-    out.push(WIRE_VERSION);
-    out.push(authenticator_kind(auth));
-    out.extend_from_slice(&(auth_len as u16).to_le_bytes());
-    out.extend_from_slice(&(body as u32).to_le_bytes());
-    out.extend_from_slice(&key.to_array());
-    put_authenticator(auth, out);
+    let mut out = [0; FIXED];
+    out[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    out[4..6].copy_from_slice(&[WIRE_VERSION, authenticator_kind(auth)]);
+    out[6..8].copy_from_slice(&(auth_len as u16).to_le_bytes());
+    out[8..FRAME_HEADER].copy_from_slice(&(body as u32).to_le_bytes());
+    out[FRAME_HEADER..].copy_from_slice(&key.to_array());
+    out
 }
 
 /// A frame that is written body first, in one buffer: what stands before the body depends on it.
@@ -89,7 +92,7 @@ impl FrameWriter {
     /// Room for an authenticator of exactly `auth_len` bytes and a body of about `body_len`.
     #[must_use]
     pub fn new(auth_len: usize, body_len: usize) -> Self {
-        let head = FRAME_HEADER + AUTHENTICATED + auth_len;
+        let head = FIXED + auth_len;
         let mut buffer = Vec::with_capacity(head + body_len);
         buffer.resize(head, 0);
         Self { buffer, head }
@@ -109,13 +112,18 @@ impl FrameWriter {
     /// The whole frame.
     ///
     /// # Panics
-    /// When the authenticator has another length than was said.
+    /// When the authenticator has another length than was said, or is an attested counter's.
     #[must_use]
     pub fn finish(self, key: &Key, auth: &Authenticator) -> Bytes {
         let Self { mut buffer, head } = self;
-        let mut written = Vec::with_capacity(head);
-        put_head(key, auth, buffer.len() - head, &mut written);
-        buffer[..head].copy_from_slice(&written);
+        let fixed = fixed_part(key, auth, buffer.len() - head);
+        buffer[..FIXED].copy_from_slice(&fixed);
+        buffer[FIXED..head].copy_from_slice(match auth {
+            Authenticator::Mac(tag) => &tag.0,
+            Authenticator::MacVector(tags) => tags.as_bytes(),
+            Authenticator::Signature(signature) => signature.as_slice(),
+            Authenticator::Attested { .. } => unreachable!("frames of ours carry none so far"),
+        });
         buffer.into()
     }
 }
@@ -135,9 +143,9 @@ pub struct Frame {
 impl Frame {
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let len = FRAME_HEADER + AUTHENTICATED + authenticator_len(&self.auth) + self.body.len();
-        out.reserve(len);
-        put_head(&self.key, &self.auth, self.body.len(), out);
+        out.reserve(FIXED + authenticator_len(&self.auth) + self.body.len());
+        out.extend_from_slice(&fixed_part(&self.key, &self.auth, self.body.len()));
+        put_authenticator(&self.auth, out);
         out.extend_from_slice(&self.body);
     }
 

@@ -160,6 +160,8 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     idle_since: Instant,
     /// The last number after which a checkpoint was due.
     last_checkpoint: SeqNum,
+    /// Primary: bytes proposed since a checkpoint was due.
+    uncovered_bytes: usize,
     /// A proposal is with the application.
     building: bool,
     candidates: Vec<Package>,
@@ -246,6 +248,7 @@ impl<T: VoteTable> Pbft<T> {
             delivered_at_status: recovery.delivered,
             idle_since: now,
             last_checkpoint: SeqNum(0),
+            uncovered_bytes: 0,
             building: false,
             candidates: Vec::new(),
             helped: BTreeMap::new(),

@@ -8,6 +8,7 @@ use super::{
 use crate::{Awaited, Recorded};
 use tercio_types::Batch;
 use tercio_types::zoo::{Defence, stands};
+use tercio_wire::package_len;
 
 /// The most bytes of batches that are held and not delivered, unless a single one is longer: 64 MiB.
 /// A correct primary stays far below with its pipeline.
@@ -79,8 +80,11 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
+    /// Rule C5: a batch asks for a checkpoint when much was proposed since the last.
     fn propose_packages(&mut self, packages: Vec<Package>) {
-        self.propose_content(Batch { time: self.proposed_time(), checkpoint: false, packages });
+        self.uncovered_bytes += packages.iter().map(package_len).sum::<usize>();
+        let checkpoint = self.uncovered_bytes >= self.settings.checkpoint_bytes;
+        self.propose_content(Batch { time: self.proposed_time(), checkpoint, packages });
     }
 
     /// Rule C3: an idle primary asks for a checkpoint that covers the last batches.
@@ -95,6 +99,9 @@ impl<T: VoteTable> Pbft<T> {
         let batch = Arc::new(EncodedBatch::new(batch, self.suite));
         let (seq, view) = (self.next_seq, self.view);
         self.next_seq = seq.next();
+        if batch.batch.checkpoint || seq.0.is_multiple_of(self.settings.checkpoint_interval) {
+            self.uncovered_bytes = 0;
+        }
         let slot = self.slots.entry(seq).or_default();
         slot.proposal = Some((view, batch.digest));
         slot.proposed_at = self.now;

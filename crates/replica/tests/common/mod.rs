@@ -81,6 +81,13 @@ impl Asker {
         Frame { key, auth: package.auth, body }.to_bytes()
     }
 
+    /// A request under MACs.
+    pub(crate) fn maced(&self, first: u64, replier: u16, ops: &[&'static [u8]]) -> Bytes {
+        let package = self.package(first, replier, ops);
+        let (key, body) = (request_key(&package), package_content(&package));
+        Frame { key, auth: self.keyring.mac_vector(&key.to_array()), body }.to_bytes()
+    }
+
     /// A frame of ours of any kind.
     pub(crate) fn frame(&self, kind: Kind, number: u64, body: Bytes) -> Frame {
         let digest = tercio_crypto::hash(Suite::default(), &[&body]);

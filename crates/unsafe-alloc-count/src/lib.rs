@@ -1,0 +1,54 @@
+//! The system's allocator, with a count of the calling thread's allocations. A test makes it its
+//! own with `#[global_allocator]`; nothing that is released depends on this crate.
+#![expect(unsafe_code, reason = "implementing GlobalAlloc; each block says why it is sound")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    // Initialised at compile time and never dropped, so that reading it allocates nothing.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread has allocated or grown an allocation.
+#[must_use]
+pub fn allocations() -> u64 {
+    COUNT.with(Cell::get)
+}
+
+fn count() {
+    COUNT.with(|count| count.set(count.get() + 1));
+}
+
+/// Hands everything to [`System`], and counts.
+#[derive(Debug)]
+pub struct Counting;
+
+// SAFETY: every call goes to `System` with the caller's own arguments, and its result back to the
+// caller unchanged; so this allocator keeps `GlobalAlloc`'s contract because `System` does. Counting
+// touches a thread-local cell only: it neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same for `System`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as for `alloc`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: `pointer` came from this allocator, that is from `System`, with this layout; the
+        // caller keeps the rest of the contract.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as for `realloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
