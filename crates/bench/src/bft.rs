@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The fractions of the closed loop's rate that are tried, in this order.
 const FRACTIONS: [f64; 7] = [0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35];
 /// How long a trial runs.
-const TRIAL: Duration = Duration::from_secs(2);
+pub(crate) const TRIAL: Duration = Duration::from_secs(2);
 /// How long one client with one request under way is watched.
 const ALONE: Duration = Duration::from_secs(2);
 /// A generator that uses this much of a processor is the bottleneck itself.

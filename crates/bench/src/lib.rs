@@ -5,7 +5,8 @@
 //!   them a ceiling for this machine. Every other figure is reported as a fraction of it.
 //! - [`network`] makes networks on this machine, of processes ([`process`]) or threads, [`local`] one
 //!   in this process to play with; [`load`] puts load on them, open-loop by default. [`bft`] measures
-//!   ordering so, [`fault`] what a dead replica costs, [`overload`] what too much load does.
+//!   ordering so, [`fault`] what a dead replica costs, [`overload`] what too much load does,
+//!   [`transfer`] how a replica without its disk comes back.
 //!
 //! Architecture invariant: nothing here prints.
 
@@ -22,6 +23,7 @@ pub mod network;
 pub mod overload;
 pub mod process;
 pub mod setup;
+pub mod transfer;
 pub mod usage;
 
 pub use clock::{now, pause, poll_until, thread_cpu};

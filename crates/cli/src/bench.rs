@@ -5,6 +5,7 @@ mod calibrate;
 mod fault;
 mod network;
 mod overload;
+mod transfer;
 
 use crate::failure::Failure;
 
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     Fault(fault::Args),
     /// Measure a network of which more is asked than it can do
     Overload(overload::Args),
+    /// Measure how a replica that lost its disk comes back under load
+    Transfer(transfer::Args),
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
@@ -26,5 +29,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Bft(args) => bft::run(&args),
         Command::Fault(args) => fault::run(&args),
         Command::Overload(args) => overload::run(&args),
+        Command::Transfer(args) => transfer::run(&args),
     }
 }
