@@ -14,7 +14,7 @@ use tercio_execution::{
 };
 use tercio_replica::NodeSettings;
 use tercio_replica::transfer::TransferStatus;
-use tercio_replica::transfer::message::State;
+use tercio_replica::transfer::message::{FetchState, State};
 use tercio_types::{Authenticator, Digest, Height, Principal, ReplicaId, Suite};
 use tercio_wire::{Decode, Encode, Frame, Kind};
 
@@ -372,4 +372,62 @@ fn what_was_fetched_is_kept_when_the_sources_move_on() {
     let status = transfer(&net, 3);
     assert!(status.phase == "done" && status.seq > first.seq, "{first:?} {status:?}");
     assert!(first.chunks > 0 && status.reused >= first.chunks / 2, "{first:?} {status:?}");
+}
+
+/// Power fails at each change to the disk from the first question on: the replica starts again from
+/// what is there, and comes to the same state.
+#[test]
+fn a_crash_at_any_write_of_an_install_is_survived() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    write(&mut net, &asker, 1, 60, 30);
+    let (mut next, mut crashes) = (61, 0);
+    for changes in 0..24 {
+        net.disks[3] = Default::default();
+        net.start(3);
+        net.disks[3].fail_in(changes);
+        write(&mut net, &asker, next, 1, 1);
+        next += 1;
+        net.until("it is there, or down", |net| net.nodes[3].is_none() || net.agree());
+        if net.nodes[3].is_none() {
+            crashes += 1;
+            net.stopped.clear();
+            let mut x = changes;
+            net.disks[3].crash(&mut |n| {
+                x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (x >> 33) % n
+            });
+            net.start(3);
+        }
+        together(&mut net, &asker, next);
+        next += 1;
+        net.stop(3);
+    }
+    assert!(crashes > 12, "{crashes}");
+}
+
+/// However much a replica asks, so many of its questions wait and no more.
+#[test]
+fn questions_about_state_are_bounded() {
+    let mut net = net(forgetful);
+    let (from, to) = (Principal::Replica(ReplicaId(0)), Principal::Replica(ReplicaId(1)));
+    let membership = net.membership.clone();
+    let mut keyring = Keyring::new(from, secret(0), membership, Instance::default());
+    let now = net.now;
+    for number in 0..40 {
+        let body = FetchState::Offer { height: Height(0) }.to_bytes();
+        let digest = tercio_crypto::hash(Suite::default(), &[&body]);
+        let kind = Kind::FETCH_STATE;
+        let key = tercio_wire::Key::of_replica(kind, ReplicaId(0), 0, number, digest);
+        let auth = Authenticator::Mac(keyring.tag(to, &key.to_array()).unwrap());
+        let frame = Frame { key, auth, body }.to_bytes();
+        net.nodes[1].as_mut().unwrap().handle_frame(from, &frame, now);
+    }
+    assert_eq!(net.status(1).dropped["fetch_state_too_many"], 24);
+    net.work(1);
+    let answers = net.wire.iter().filter(|(_, to, bytes)| {
+        *to == from && Frame::decode(bytes, Suite::default()).unwrap().key.kind == Kind::STATE
+    });
+    assert_eq!(answers.count(), 16);
 }

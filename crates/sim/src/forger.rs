@@ -46,6 +46,14 @@ impl Forger {
         Frame { key, auth, body }.to_bytes()
     }
 
+    /// The frame of another body under a message's key, for one receiver.
+    #[must_use]
+    pub fn plain(&mut self, to: Principal, mut key: Key, body: Bytes) -> Bytes {
+        key.digest = tercio_crypto::hash(self.membership().suite(), &[&body]);
+        let tag = self.keys.tag(to, &key.to_array()).unwrap_or_default();
+        Frame { key, auth: Authenticator::Mac(tag), body }.to_bytes()
+    }
+
     /// The frame of a message, as a correct replica would make it.
     #[must_use]
     pub fn message(&self, message: &PbftMessage) -> Bytes {

@@ -3,7 +3,7 @@
 use crate::actors::{Actor, Stage};
 use crate::checks::Held;
 use crate::witness::{Journal, Witness};
-use crate::{Cast, Disk, Forger, Rng, Tear};
+use crate::{Cast, Disk, Forger, Rng, Tear, WorldSettings};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +28,16 @@ pub enum Crash {
 }
 
 /// Files so small that a short run closes and prunes some.
-fn small_files() -> LedgerSettings {
+fn small_files(forgetful: bool) -> LedgerSettings {
+    let retain_bytes = if forgetful { 1 } else { u64::MAX };
+    let blocks_per_segment = if forgetful { 4 } else { 16 };
     LedgerSettings {
         wal: WalSettings { file_bytes: 16 << 10 },
-        blocks: BlockLogSettings { blocks_per_segment: 16, ..BlockLogSettings::default() },
+        blocks: BlockLogSettings {
+            blocks_per_segment,
+            retain_bytes,
+            ..BlockLogSettings::default()
+        },
     }
 }
 
@@ -53,13 +59,14 @@ pub struct Host {
     torn: u64,
     settings: Settings,
     lag: u16,
+    forgetful: bool,
     cast: Arc<Cast>,
 }
 
 impl Host {
     /// A machine with an empty disk, on which nothing runs yet.
     #[must_use]
-    pub fn new(cast: &Arc<Cast>, id: ReplicaId, settings: Settings, lag: u16, rng: Rng) -> Self {
+    pub fn new(cast: &Arc<Cast>, id: ReplicaId, world: &WorldSettings, rng: Rng) -> Self {
         Self {
             id,
             node: None,
@@ -72,8 +79,9 @@ impl Host {
             ran: false,
             tear: None,
             torn: 0,
-            settings,
-            lag,
+            settings: world.consensus.clone(),
+            lag: world.lag,
+            forgetful: world.forgetful,
             cast: cast.clone(),
         }
     }
@@ -154,7 +162,7 @@ impl Host {
         let settings = NodeSettings {
             consensus: self.settings.clone(),
             lag: self.lag,
-            ledger: small_files(),
+            ledger: small_files(self.forgetful),
             durability: Durability::Sync,
             snapshot_every: 2,
             sync: SyncSettings { timeout: Duration::from_millis(200), ..SyncSettings::default() },

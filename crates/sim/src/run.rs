@@ -123,7 +123,8 @@ fn world_settings(rng: &mut Rng, text: bool) -> WorldSettings {
     let clients = clients.collect();
     let (consensus, quality) = (any_settings(rng), bad_quality(rng));
     let lag = if rng.chance(200) { rng.between(1, 4) as u16 } else { 0 };
-    WorldSettings { seed: rng.bits(), consensus, lag, quality, clients, text }
+    let forgetful = rng.chance(400);
+    WorldSettings { seed: rng.bits(), consensus, lag, forgetful, quality, clients, text }
 }
 
 /// Windows, batches and options of every kind.

@@ -7,6 +7,7 @@ mod censor;
 mod double_voter;
 mod equivocator;
 mod fabricator;
+mod false_source;
 mod flooder;
 mod mutator;
 mod silent;
@@ -18,6 +19,7 @@ pub use censor::Censor;
 pub use double_voter::DoubleVoter;
 pub use equivocator::Equivocator;
 pub use fabricator::Fabricator;
+pub use false_source::{FalseSource, Falsehood};
 pub use flooder::Flooder;
 pub use mutator::Mutator;
 pub use silent::Silent;
@@ -84,7 +86,7 @@ impl Stage<'_> {
 /// The actors that random runs choose from, the equivocator more often than the others.
 #[must_use]
 pub fn cast_one(rng: &mut Rng) -> Box<dyn Actor> {
-    match rng.below(14) {
+    match rng.below(16) {
         0..=3 => Box::new(Equivocator::new(rng.fork())),
         4 => Box::new(Censor::new(rng.between(1, 3))),
         5 => Box::new(Silent::new(rng)),
@@ -94,6 +96,7 @@ pub fn cast_one(rng: &mut Rng) -> Box<dyn Actor> {
         9 => Box::new(ViewJumper),
         10 => Box::new(Fabricator),
         11 | 12 => Box::new(Usurper::new()),
+        13 | 14 => Box::new(FalseSource::new()),
         _ => Box::new(Mutator),
     }
 }

@@ -10,15 +10,20 @@ mod f08;
 mod f14;
 mod f16;
 mod f18;
+mod f22;
+mod f23;
+mod f24;
+mod f25;
 mod f30;
 mod f31;
 mod f33;
 mod f35;
 mod f41;
 
+use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
 use crate::world::{World, WorldSettings};
-use crate::{Cast, FalseClient, Workload};
+use crate::{Cast, Crash, FalseClient, Workload};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,6 +70,10 @@ faults! {
     f14 "gaps after a view change" F14NullRequests,
     f16 "client MAC attack" F16VouchForClients,
     f18 "censoring primary" F18RequestTimers,
+    f22 "source lowers its offer" F22NeverLower,
+    f23 "pieces that belong elsewhere" F23PieceByDigest,
+    f24 "source sends junk or stalls" F24SwitchSource,
+    f25 "forged blocks" F25FullCertificate,
     f30 "numbers beyond the watermarks" F30Watermarks,
     f31 "one client floods" F31ClientQuotas,
     f33 "votes before the proposal" F33ParkEarlyVotes,
@@ -118,6 +127,38 @@ fn four_with(clients: &[Workload], consensus: Settings) -> Result<World, Violati
 fn settle(world: &mut World) -> Result<(), Violation> {
     world.expect_within(SOON, "settling", World::is_settled)?;
     world.finish()
+}
+
+/// R3 loses its disk while the others go on and, if they are forgetful, let the blocks go; R0 lies
+/// when R3 is back. Everything is done everywhere in the end.
+fn refill(how: Falsehood, forgetful: bool) -> Result<World, Violation> {
+    let work = Workload { packages: 80, ops: 1, under_way: 2, pause: millis(5) };
+    let clients = vec![(ClientAuth::Mac, work)];
+    let mut world = World::new(
+        &Cast::new(4),
+        WorldSettings { clients, forgetful, ..WorldSettings::default() },
+    )?;
+    world.corrupt(R0, Box::new(FalseSource::of(how)));
+    world.run_for(millis(50))?;
+    world.crash(R3, Crash::Power);
+    world.lose_disk(R3);
+    world.expect_within(SOON, "the work of the others", |world| world.customer(1).is_done())?;
+    world.restart(R3)?;
+    world.submit(1, &["afterwards"]);
+    settle(&mut world)?;
+    Ok(world)
+}
+
+/// R3 fetched state, and names R0 for this reason.
+fn named(world: &World, number: &'static str, reasons: &[&str]) -> Result<(), Violation> {
+    let status = world.status(R3)?.transfer;
+    demand(status.as_ref().is_some_and(|status| status.phase == "done"), number, || {
+        format!("R3 fetched no state: {status:?}")
+    })?;
+    let dropped = status.map(|status| status.dropped).unwrap_or_default();
+    demand(dropped.iter().any(|(id, why)| *id == R0 && reasons.contains(why)), number, || {
+        format!("R0 is not named: {dropped:?}")
+    })
 }
 
 /// A client that a script plays, and what it asks for.

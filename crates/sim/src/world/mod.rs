@@ -34,6 +34,9 @@ pub struct WorldSettings {
     pub consensus: Settings,
     /// By how many heights headers carry results and state late.
     pub lag: u16,
+    /// Whether replicas let blocks go as soon as snapshots cover them, so that only state helps one
+    /// that missed them.
+    pub forgetful: bool,
     /// The links in the beginning.
     pub quality: Quality,
     /// The clients, from id 1 on.
@@ -50,6 +53,7 @@ impl Default for WorldSettings {
             seed: 0,
             consensus: small_settings(),
             lag: 0,
+            forgetful: false,
             quality: Quality::STEADY,
             clients: vec![(ClientAuth::Mac, Workload::NONE)],
             text: false,
@@ -203,10 +207,7 @@ impl World {
     pub fn new(cast: &Arc<Cast>, settings: WorldSettings) -> Result<Self, Violation> {
         let mut rng = Rng::new(settings.seed);
         let n = cast.membership().n();
-        let hosts = cast
-            .replicas()
-            .map(|id| Host::new(cast, id, settings.consensus.clone(), settings.lag, rng.fork()))
-            .collect();
+        let hosts = cast.replicas().map(|id| Host::new(cast, id, &settings, rng.fork())).collect();
         let customers = (1..)
             .zip(&settings.clients)
             .map(|(id, &(auth, work))| Customer::new(cast, ClientId(id), auth, work, rng.fork()))
