@@ -400,6 +400,7 @@ fn a_crash_at_any_write_of_an_install_is_survived() {
             });
             net.start(3);
         }
+        net.disks[3].fail_in(u64::MAX);
         together(&mut net, &asker, next);
         next += 1;
         net.stop(3);
