@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_client::{Client, ClientAuth, ConnectError, CoreSettings};
-use tercio_crypto::{KeyError, SecretKey};
+use tercio_crypto::{KeyError, SchemeError, SecretKey, SigningSecret};
 use tercio_replica::client_home::create_client_home;
 use tercio_replica::config::{ConfigError, GENESIS_FILE, create_home, write_genesis};
 use tercio_replica::genesis::{App, GenesisError, SharedSettings};
@@ -18,7 +18,7 @@ use tercio_replica::report::ReplicaReport;
 use tercio_replica::{
     Durability, Genesis, Layout, NodeError, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
 };
-use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Suite};
+use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Scheme, Suite};
 use thiserror::Error;
 
 /// How long replicas may take to come to one state when the load is over.
@@ -35,8 +35,12 @@ pub struct Spec {
     pub clients: usize,
     /// What is executed.
     pub app: App,
+    /// The cryptography.
+    pub suite: Suite,
     /// How clients authenticate their packages.
     pub auth: ClientAuth,
+    /// The scheme that clients sign under, when it is not the suite's.
+    pub signing: Option<Scheme>,
     /// When what is written counts as durable.
     pub durability: Durability,
     /// Which stages have a thread of their own.
@@ -52,7 +56,9 @@ impl Default for Spec {
             replicas: 4,
             clients: 1,
             app: App::Counter(tercio_counter::Settings::default()),
+            suite: Suite::default(),
             auth: ClientAuth::Mac,
+            signing: None,
             durability: Durability::Memory,
             layout: Layout::AllInOne,
             batch_ops: tercio_consensus::Settings::default().batch_ops,
@@ -60,7 +66,49 @@ impl Default for Spec {
     }
 }
 
+/// How clients authenticate their packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// By a tag for each replica.
+    Mac,
+    /// By a signature under this scheme.
+    Signed(Scheme),
+}
+
+impl Auth {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mac => "mac",
+            Self::Signed(scheme) => scheme.name(),
+        }
+    }
+}
+
 impl Spec {
+    /// The same network, whose clients authenticate their packages so: with their identities where
+    /// those are of the scheme.
+    #[must_use]
+    pub fn with_auth(mut self, auth: Auth) -> Self {
+        (self.auth, self.signing) = match auth {
+            Auth::Mac => (ClientAuth::Mac, None),
+            Auth::Signed(scheme) => {
+                (ClientAuth::Signature, Some(scheme).filter(|s| *s != self.suite.scheme()))
+            }
+        };
+        self
+    }
+
+    /// How its clients authenticate their packages.
+    #[must_use]
+    pub fn auth(&self) -> Auth {
+        match self.auth {
+            ClientAuth::Mac => Auth::Mac,
+            ClientAuth::Signature => Auth::Signed(self.signing.unwrap_or(self.suite.scheme())),
+        }
+    }
+
     /// The replicas' own settings, as `tercio.toml` has them.
     #[must_use]
     pub fn to_toml(&self) -> String {
@@ -84,6 +132,9 @@ pub enum NetworkError {
     /// No keys could be made.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// No signing keys could be made.
+    #[error(transparent)]
+    Scheme(#[from] SchemeError),
     /// No port is free.
     #[error("cannot listen on the loopback network: {0}")]
     Port(io::Error),
@@ -120,7 +171,27 @@ pub struct Network {
     genesis: Genesis,
     membership: Arc<Membership>,
     replicas: Vec<SecretKey>,
-    clients: Vec<SecretKey>,
+    clients: Vec<ClientKeys>,
+}
+
+/// A client's secrets.
+#[derive(Debug)]
+struct ClientKeys {
+    identity: SecretKey,
+    signing: Option<Arc<SigningSecret>>,
+}
+
+impl ClientKeys {
+    fn generate(spec: &Spec) -> Result<Self, NetworkError> {
+        let signing = spec.signing.map(SigningSecret::generate).transpose()?;
+        let identity = SecretKey::generate_for(spec.suite)?;
+        Ok(Self { identity, signing: signing.map(Arc::new) })
+    }
+
+    fn info(&self) -> ClientInfo {
+        let signing = self.signing.as_ref().map(|secret| secret.public());
+        ClientInfo { signing, ..ClientInfo::new(self.identity.public()) }
+    }
 }
 
 /// Free ports on the loopback network, held until these are dropped.
@@ -137,17 +208,18 @@ impl Network {
     /// # Errors
     /// When the system gives no randomness, or the spec makes no network.
     pub fn found(spec: &Spec, addresses: &[SocketAddr]) -> Result<Self, NetworkError> {
-        let keys = |count| (0..count).map(|_| SecretKey::generate()).collect::<Result<Vec<_>, _>>();
-        let (replicas, clients) = (keys(addresses.len())?, keys(spec.clients)?);
+        let identity = |_: &SocketAddr| SecretKey::generate_for(spec.suite);
+        let replicas = addresses.iter().map(identity).collect::<Result<Vec<_>, _>>()?;
+        let keys = |_| ClientKeys::generate(spec);
+        let clients = (0..spec.clients).map(keys).collect::<Result<Vec<_>, _>>()?;
         let member = |(key, address): (&SecretKey, &SocketAddr)| Member {
             key: key.public(),
             address: address.to_string(),
         };
-        let client =
-            |(i, key): (usize, &SecretKey)| (client_id(i), ClientInfo { key: key.public() });
+        let client = |(i, keys): (usize, &ClientKeys)| (client_id(i), keys.info());
         let genesis = Genesis {
             name: spec.name.clone(),
-            suite: Suite::default(),
+            suite: spec.suite,
             lag: 0,
             replicas: replicas.iter().zip(addresses).map(member).collect(),
             clients: clients.iter().enumerate().map(client).collect(),
@@ -173,9 +245,10 @@ impl Network {
             create_home(&home(dir, id), ReplicaId(id), genesis, secret, &spec.to_toml())?;
         }
         let signs = spec.auth == ClientAuth::Signature;
-        for (i, secret) in network.clients.iter().enumerate() {
+        for (i, keys) in network.clients.iter().enumerate() {
             let id = client_id(i);
-            create_client_home(&client_home(dir, &id.to_string()), id, genesis, secret, signs)?;
+            let (home, signing) = (client_home(dir, &id.to_string()), keys.signing.as_deref());
+            create_client_home(&home, id, genesis, &keys.identity, signing, signs)?;
         }
         write_genesis(&dir.join(GENESIS_FILE), genesis)?;
         Ok(network)
@@ -196,7 +269,7 @@ impl Network {
     /// The secret of the `i`-th client.
     #[must_use]
     pub fn client_secret(&self, i: usize) -> &SecretKey {
-        &self.clients[i]
+        &self.clients[i].identity
     }
 
     /// What replica `id` needs to run without a home, writing into memory.
@@ -215,8 +288,10 @@ impl Network {
     /// # Errors
     /// When too few of them can be reached.
     pub fn client(&self, i: usize, core: CoreSettings) -> Result<Client, ConnectError> {
-        let (secret, membership) = (self.clients[i].clone(), self.membership.clone());
-        let settings = tercio_client::Settings::new(client_id(i), secret, membership);
+        let ClientKeys { identity, signing } = &self.clients[i];
+        let core = CoreSettings { signing: signing.clone(), ..core };
+        let membership = self.membership.clone();
+        let settings = tercio_client::Settings::new(client_id(i), identity.clone(), membership);
         Client::connect(tercio_client::Settings { core, ..settings })
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-use tercio_client::{Client, ClientAuth, ConnectError};
+use tercio_client::{Client, ConnectError};
 use tercio_replica::Durability;
 use tercio_replica::genesis::App;
 use thiserror::Error;
@@ -131,10 +131,8 @@ impl Setup {
         Settings {
             replicas: spec.replicas,
             processes,
-            auth: match spec.auth {
-                ClientAuth::Mac => "mac",
-                ClientAuth::Signature => "ed25519",
-            },
+            suite: spec.suite.name(),
+            auth: spec.auth().name(),
             durability: match spec.durability {
                 Durability::Group(pause) => format!("group:{}", pause.as_millis()),
                 other => other.to_string(),
@@ -163,8 +161,10 @@ pub struct Settings {
     pub replicas: u16,
     /// Whether each is a process of its own.
     pub processes: bool,
-    /// `mac` or `ed25519`: how clients authenticate their packages.
+    /// How clients authenticate their packages: `mac`, or the scheme of a signature.
     pub auth: &'static str,
+    /// The network's cryptography.
+    pub suite: &'static str,
     /// `memory`, `group:N` (milliseconds) or `sync`.
     pub durability: String,
     /// Which stages have a thread of their own.

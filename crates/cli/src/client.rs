@@ -4,18 +4,19 @@
 //! another chain. So nobody can be added to a network that has ordered anything, and this says so.
 
 use crate::failure::Failure;
+use crate::testnet::scheme;
 use crate::{folder, output};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tercio_bench::network::{CLIENTS, client_home};
-use tercio_crypto::SecretKey;
+use tercio_crypto::{SecretKey, SigningSecret};
 use tercio_ledger::{DataDir, Identity};
 use tercio_replica::client_home::create_client_home;
 use tercio_replica::config::{DATA_DIR, GENESIS_FILE};
 use tercio_replica::report::STATUS_FILE;
 use tercio_replica::{ClientHome, Genesis};
-use tercio_types::{ClientId, ClientInfo, ReplicaId};
+use tercio_types::{ClientId, ClientInfo, ReplicaId, Scheme};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -31,6 +32,9 @@ pub(crate) struct AddArgs {
     /// What to call its home in DIR/clients [default: its number]
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
+    /// The scheme that it signs under, if not the suite's: ed25519, sm2, p256, secp256k1, rsa
+    #[arg(long, value_name = "SCHEME", value_parser = scheme)]
+    signing: Option<Scheme>,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
@@ -80,8 +84,10 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     if home.exists() {
         return Err(Failure::at(&home, "exists already; name another with --name"));
     }
-    let secret = SecretKey::generate().map_err(Failure::new)?;
-    genesis.clients.insert(id, ClientInfo { key: secret.public() });
+    let secret = SecretKey::generate_for(genesis.suite).map_err(Failure::new)?;
+    let signing = args.signing.map(SigningSecret::generate).transpose().map_err(Failure::new)?;
+    let public = signing.as_ref().map(SigningSecret::public);
+    genesis.clients.insert(id, ClientInfo { signing: public, ..ClientInfo::new(secret.public()) });
     for (replica, home) in &replicas {
         replace(&home.join(GENESIS_FILE), &genesis)?;
         // Nothing was written yet but whose log it is, which has another name now.
@@ -97,7 +103,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         signs = ClientHome::load(&home).map_err(Failure::new)?.signs;
         replace(&home.join(GENESIS_FILE), &genesis)?;
     }
-    create_client_home(&home, id, &genesis, &secret, signs).map_err(Failure::new)?;
+    create_client_home(&home, id, &genesis, &secret, signing.as_ref(), signs)
+        .map_err(Failure::new)?;
     replace(&args.dir.join(GENESIS_FILE), &genesis)?;
     let report = Report { client: id.0, home, chain: genesis.chain().to_string() };
     output::report(args.json, &report, |report| {

@@ -2,21 +2,21 @@
 //! a home and hands out its public key; one writes all keys into a genesis; each joins it.
 
 use crate::failure::Failure;
-use crate::testnet::{app, durability};
-use crate::{keygen, output};
+use crate::output;
+use crate::testnet::{app, durability, suite};
 use serde::Serialize;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tercio_bench::network::Spec;
-use tercio_crypto::SecretKey;
+use tercio_crypto::{SecretKey, identity_from_text, key_text};
 use tercio_replica::client_home::join_as_client;
 use tercio_replica::config::{
     KEY_FILE, join_as_replica, read_genesis, read_secret, write_genesis, write_secret,
 };
 use tercio_replica::genesis::SharedSettings;
 use tercio_replica::{App, Durability, Genesis};
-use tercio_types::{ClientId, ClientInfo, Digest, Member, PublicKey, ReplicaId, Suite};
+use tercio_types::{ClientId, ClientInfo, Member, PublicKey, ReplicaId, Suite};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
@@ -26,6 +26,9 @@ pub(crate) struct InitArgs {
     /// Join this network; the key in DIR says as whom
     #[arg(long, value_name = "FILE.toml")]
     genesis: Option<PathBuf>,
+    /// The cryptography of a new key: sha256-ed25519, or sm (sm3-sm2)
+    #[arg(long, value_name = "SUITE", default_value = "sha256-ed25519", value_parser = suite)]
+    crypto: Suite,
     /// A replica: when what is written counts as durable: memory, sync, or group:N (milliseconds)
     #[arg(long, value_name = "MODE", default_value = "memory", value_parser = durability)]
     durability: Durability,
@@ -51,7 +54,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<(), Failure> {
         must_be_free(&args.dir)?;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&args.dir);
         made.map_err(|error| Failure::at(&args.dir, error))?;
-        let secret = SecretKey::generate().map_err(Failure::new)?;
+        let secret = SecretKey::generate_for(args.crypto).map_err(Failure::new)?;
         write_secret(&key_file, &secret).map_err(Failure::new)?;
         secret
     };
@@ -62,7 +65,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<(), Failure> {
             Some(join(&args.dir, &secret.public(), file, &genesis, args.durability)?)
         }
     };
-    let public_key = keygen::hex(&secret.public());
+    let public_key = key_text(&secret.public());
     let report = Report { dir: args.dir.clone(), public_key, joined };
     output::report(args.json, &report, |report| {
         output::line(&report.public_key);
@@ -116,7 +119,7 @@ fn join(
     }
     Err(Failure::at(
         file,
-        format!("does not list the public key of {} ({})", dir.display(), keygen::hex(key)),
+        format!("does not list the public key of {} ({})", dir.display(), key_text(key)),
     ))
 }
 
@@ -128,42 +131,55 @@ pub(crate) struct GenesisArgs {
     /// The network's name
     #[arg(long)]
     name: String,
+    /// The cryptography: sha256-ed25519, or sm (sm3-sm2)
+    #[arg(long, value_name = "SUITE", default_value = "sha256-ed25519", value_parser = suite)]
+    crypto: Suite,
     /// A replica, once for each, in order: its public key and where it listens
-    #[arg(long = "replica", value_name = "KEY@HOST:PORT", required = true, value_parser = member)]
-    replicas: Vec<Member>,
+    #[arg(long = "replica", value_name = "KEY@HOST:PORT", required = true)]
+    replicas: Vec<String>,
     /// A client's public key, once for each; they are numbered from 1
-    #[arg(long = "client", value_name = "KEY", value_parser = key)]
-    clients: Vec<PublicKey>,
+    #[arg(long = "client", value_name = "KEY")]
+    clients: Vec<String>,
     /// The application: counter, exchange, kv, bank
     #[arg(long, value_name = "APP", default_value = "counter", value_parser = app)]
     app: App,
 }
 
-fn key(text: &str) -> Result<PublicKey, String> {
-    let digest: Result<Digest, _> = text.parse();
-    let key = digest.ok().and_then(|digest| PublicKey::new(&digest.0));
-    key.ok_or_else(|| "a public key is 64 hexadecimal digits; `tercio init DIR` prints one".into())
+fn key(suite: Suite, text: &str) -> Result<PublicKey, Failure> {
+    identity_from_text(suite, text).map_err(|_| {
+        Failure::Usage(format!(
+            "'{text}' is no public key of {}; `tercio init DIR --crypto {}` prints one",
+            suite.name(),
+            suite.name()
+        ))
+    })
 }
 
-fn member(text: &str) -> Result<Member, String> {
-    let (digits, address) = text.split_once('@').ok_or("write KEY@HOST:PORT")?;
+fn member(suite: Suite, text: &str) -> Result<Member, Failure> {
+    let (digits, address) = text
+        .split_once('@')
+        .ok_or_else(|| Failure::Usage(format!("'{text}': write KEY@HOST:PORT")))?;
     if !address.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
     }) {
-        return Err(format!("'{address}' is no address; write HOST:PORT"));
+        return Err(Failure::Usage(format!("'{address}' is no address; write HOST:PORT")));
     }
-    Ok(Member { key: key(digits)?, address: address.to_owned() })
+    Ok(Member { key: key(suite, digits)?, address: address.to_owned() })
 }
 
 /// Writes a genesis from keys and addresses.
 pub(crate) fn genesis(args: &GenesisArgs) -> Result<(), Failure> {
-    let client = |(i, key): (usize, &PublicKey)| (ClientId(i as u64 + 1), ClientInfo { key: *key });
+    let suite = args.crypto;
+    let replicas = args.replicas.iter().map(|text| member(suite, text));
+    let client = |(id, text): (u64, &String)| {
+        key(suite, text).map(|key| (ClientId(id), ClientInfo::new(key)))
+    };
     let genesis = Genesis {
         name: args.name.clone(),
-        suite: Suite::default(),
+        suite,
         lag: 0,
-        replicas: args.replicas.clone(),
-        clients: args.clients.iter().enumerate().map(client).collect(),
+        replicas: replicas.collect::<Result<_, _>>()?,
+        clients: (1..).zip(&args.clients).map(client).collect::<Result<_, _>>()?,
         app: args.app.clone(),
         consensus: SharedSettings::default(),
     };

@@ -34,7 +34,7 @@ impl Session {
     /// and waits for it to end.
     pub(crate) fn open(who: &Who) -> Result<Self, Failure> {
         let home = folder::client(&who.dir, who.client.as_deref())?;
-        let ClientHome { client: id, secret, signs, timeout, deadline, connect, genesis } =
+        let ClientHome { client: id, secret, signing, signs, timeout, deadline, connect, genesis } =
             ClientHome::load(&home).map_err(Failure::new)?;
         let numbers = Numbers::open(&home.join(NUMBERS_FILE), || waits(&home));
         let numbers = numbers.map_err(Failure::new)?;
@@ -42,6 +42,7 @@ impl Session {
         let mut settings = tercio_client::Settings::new(id, secret, membership);
         let core = &mut settings.core;
         core.auth = if signs { ClientAuth::Signature } else { ClientAuth::Mac };
+        core.signing = signing;
         core.timeout = timeout.unwrap_or(core.timeout);
         core.deadline = deadline.unwrap_or(core.deadline);
         settings.connect_timeout = connect.unwrap_or(settings.connect_timeout);

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use tercio_bench::network::{CLIENTS, Network, Spec, client_home, home};
 use tercio_client::ClientAuth;
 use tercio_replica::{App, Durability};
+use tercio_types::{Scheme, Suite};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Auth {
@@ -31,6 +32,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
+    /// The cryptography: sha256-ed25519, or sm (sm3-sm2)
+    #[arg(long, value_name = "SUITE", default_value = "sha256-ed25519", value_parser = suite)]
+    crypto: Suite,
+    /// The scheme that clients sign under, if not the suite's: ed25519, sm2, p256, secp256k1, rsa
+    #[arg(long, value_name = "SCHEME", value_parser = scheme)]
+    signing: Option<Scheme>,
     /// How clients authenticate what they send
     #[arg(long, value_enum, default_value_t = Auth::Signature)]
     auth: Auth,
@@ -50,6 +57,19 @@ pub(crate) fn app(name: &str) -> Result<App, String> {
     App::named(name).ok_or_else(|| format!("write one of {}", App::NAMES.join(", ")))
 }
 
+/// Reads the name of a suite.
+pub(crate) fn suite(name: &str) -> Result<Suite, String> {
+    let name = if name == "sm" { Suite::Sm3Sm2.name() } else { name };
+    let known = || format!("write {}, or sm for the last", Suite::ALL.map(Suite::name).join(", "));
+    Suite::from_name(name).ok_or_else(known)
+}
+
+/// Reads the name of a signature scheme.
+pub(crate) fn scheme(name: &str) -> Result<Scheme, String> {
+    let known = || format!("write one of {}", Scheme::ALL.map(Scheme::name).join(", "));
+    Scheme::from_name(name).ok_or_else(known)
+}
+
 /// Reads a durability.
 pub(crate) fn durability(text: &str) -> Result<Durability, String> {
     text.parse()
@@ -61,6 +81,7 @@ struct Report {
     dir: PathBuf,
     chain: String,
     app: &'static str,
+    suite: &'static str,
     replicas: Vec<Replica>,
     clients: Vec<PathBuf>,
 }
@@ -80,6 +101,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         replicas: args.replicas,
         clients: args.clients.into(),
         app: args.app.clone(),
+        suite: args.crypto,
+        signing: args.signing,
         auth: match args.auth {
             Auth::Mac => ClientAuth::Mac,
             Auth::Signature => ClientAuth::Signature,
@@ -98,6 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         dir: dir.clone(),
         chain: genesis.chain().to_string(),
         app: genesis.app.name(),
+        suite: genesis.suite.name(),
         replicas: (0..).zip(&genesis.replicas).map(replica).collect(),
         clients: genesis.clients.keys().map(|id| client_home(dir, &id.to_string())).collect(),
     };
@@ -111,7 +135,7 @@ fn print(report: &Report, genesis: &tercio_replica::Genesis) {
         line(&format!("replica {}: {} in {}", replica.id, replica.address, replica.home.display()));
     }
     line(&format!("{} client(s) in {dir}/{CLIENTS}", report.clients.len()));
-    line(&format!("application: {}", report.app));
+    line(&format!("application: {}; cryptography: {}", report.app, report.suite));
     line("go on with:");
     line(&format!("  tercio up {dir}"));
     line(&format!("  tercio submit {dir} '{}'", genesis.app.example()));

@@ -70,7 +70,10 @@ impl ClientCore {
         settings: CoreSettings,
     ) -> Self {
         let instance = Instance::default();
-        let keys = Keyring::new(Principal::Client(me), secret, membership.clone(), instance);
+        let mut keys = Keyring::new(Principal::Client(me), secret, membership.clone(), instance);
+        if let Some(signing) = &settings.signing {
+            keys = keys.signing_with(signing.clone());
+        }
         Self {
             me,
             peers: Peers::new(membership.clone()),

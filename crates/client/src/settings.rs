@@ -1,6 +1,8 @@
 //! What a client core is told at its start.
 
+use std::sync::Arc;
 use std::time::Duration;
+use tercio_crypto::SigningSecret;
 use tercio_types::RequestSeq;
 
 /// How a client authenticates its packages.
@@ -8,7 +10,7 @@ use tercio_types::RequestSeq;
 pub enum ClientAuth {
     /// One tag a replica: fast, and convinces nobody but the replicas.
     Mac,
-    /// An Ed25519 signature.
+    /// A signature, of the identity or of [`CoreSettings::signing`].
     #[default]
     Signature,
 }
@@ -18,6 +20,8 @@ pub enum ClientAuth {
 pub struct CoreSettings {
     /// How packages are authenticated.
     pub auth: ClientAuth,
+    /// What packages are signed with, when that is not the identity: the genesis names the key.
+    pub signing: Option<Arc<SigningSecret>>,
     /// The number of the first operation. A client that was here before must go on above its last
     /// number: replicas answer an old number with its old result.
     pub first: RequestSeq,
@@ -47,6 +51,7 @@ impl Default for CoreSettings {
     fn default() -> Self {
         Self {
             auth: ClientAuth::default(),
+            signing: None,
             first: RequestSeq(1),
             first_query: 1,
             max_outstanding: 256,

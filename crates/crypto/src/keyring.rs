@@ -1,10 +1,15 @@
 //! One principal's keys towards everybody else of an epoch.
 
-use crate::{Claim, Claimed, MacKey, Proof, SecretKey, SignatureItem, Verified, verify_batch};
+use crate::sm3::HmacSm3;
+use crate::{
+    BatchVerifier, Claim, Claimed, MacKey, Proof, SecretKey, SignatureItem, SigningSecret,
+    Verified, verify_batch,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tercio_types::{
-    Authenticator, ClientId, Membership, Principal, PublicKey, ReplicaId, SignatureBytes, Tag,
+    Authenticator, ClientId, Membership, Principal, PublicKey, ReplicaId, SignatureBytes,
+    SigningKey, Suite, Tag,
 };
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -69,6 +74,18 @@ fn signed(context: &Context, said: &[u8; 52]) -> Signed {
     out
 }
 
+/// HKDF (RFC 5869) with the suite's hash, cut to one block of it.
+fn expand(suite: Suite, secret: &[u8; 32], info: &[u8], key: &mut [u8; 32]) {
+    const SALT: &[u8] = b"tercio link 1";
+    if suite == Suite::Sm3Sm2 {
+        let extracted = Zeroizing::new(HmacSm3::new(SALT).tag(&[secret]));
+        *key = HmacSm3::new(&*extracted).tag(&[info, &[1]]);
+    } else {
+        let hkdf = hkdf::Hkdf::<sha2::Sha256>::new(Some(SALT), secret);
+        hkdf.expand(info, key).expect("32 bytes are within HKDF's limit");
+    }
+}
+
 /// Signs the 52 bytes of a message in the name of one principal of one epoch.
 #[derive(Clone, Debug)]
 pub struct Signer {
@@ -102,6 +119,9 @@ pub struct Keyring {
     membership: Arc<Membership>,
     replicas: Vec<Option<Link>>,
     clients: BTreeMap<ClientId, Option<Link>>,
+    /// What we sign with, when that is not our identity.
+    signing: Option<Arc<SigningSecret>>,
+    verifier: BatchVerifier,
 }
 
 impl Keyring {
@@ -122,6 +142,8 @@ impl Keyring {
             membership,
             replicas: vec![],
             clients: BTreeMap::new(),
+            signing: None,
+            verifier: BatchVerifier::default(),
         };
         ring.replicas = (ring.membership.replicas())
             .map(|id| {
@@ -130,6 +152,14 @@ impl Keyring {
             })
             .collect();
         ring
+    }
+
+    /// Signs with a key other than the identity: a client's, whose public half the membership has
+    /// beside the client's identity.
+    #[must_use]
+    pub fn signing_with(mut self, secret: Arc<SigningSecret>) -> Self {
+        self.signing = Some(secret);
+        self
     }
 
     /// Who we are.
@@ -152,7 +182,7 @@ impl Keyring {
 
     fn link(&self, peer: Principal, key: &PublicKey) -> Option<Link> {
         let shared = self.secret.link_secret(key).ok()?;
-        let expand = hkdf::Hkdf::<sha2::Sha256>::new(Some(b"tercio link 1"), &*shared);
+        let suite = self.membership.suite();
         let derive = |from: Principal, to: Principal| {
             let mut info = Vec::with_capacity(64);
             info.extend_from_slice(&self.membership.chain().0);
@@ -167,8 +197,8 @@ impl Keyring {
                 info.extend_from_slice(&id.to_le_bytes());
             }
             let mut key = Zeroizing::new([0; 32]);
-            expand.expand(&info, &mut *key).expect("32 bytes are within HKDF's limit");
-            MacKey::new(&key)
+            expand(suite, &shared, &info, &mut key);
+            MacKey::new(suite, &key)
         };
         Some(Link { send: derive(self.me, peer), receive: derive(peer, self.me) })
     }
@@ -210,7 +240,11 @@ impl Keyring {
     /// Our signature on the 52 bytes.
     #[must_use]
     pub fn sign(&self, said: &[u8; 52]) -> SignatureBytes {
-        self.secret.sign(&signed(&self.context, said))
+        let text = signed(&self.context, said);
+        match &self.signing {
+            Some(secret) => secret.sign(&text),
+            None => self.secret.sign(&text),
+        }
     }
 
     /// Checks every claim of a message. The sender's own claim and every signature must hold; a
@@ -222,7 +256,7 @@ impl Keyring {
         let mut verdict = Ok(());
         let mut doubts = Vec::new();
         let mut first = true;
-        let mut signatures: Vec<(Principal, PublicKey, Signed, SignatureBytes)> = Vec::new();
+        let mut signatures: Vec<(Principal, SigningKey, Signed, SignatureBytes)> = Vec::new();
         message.claims(&mut |claim| {
             if verdict.is_err() {
                 return;
@@ -238,7 +272,7 @@ impl Keyring {
             .iter()
             .map(|(_, key, message, signature)| SignatureItem { key, message, signature })
             .collect();
-        let verdicts = verify_batch(self.membership.suite(), &items);
+        let verdicts = self.verifier.verify(&items);
         if let Some(bad) = verdicts.iter().position(|good| !good) {
             return Err(Reject::BadSignature(signatures[bad].0));
         }
@@ -249,17 +283,21 @@ impl Keyring {
     fn check(
         &mut self,
         claim: &Claim<'_>,
-        signatures: &mut Vec<(Principal, PublicKey, Signed, SignatureBytes)>,
+        signatures: &mut Vec<(Principal, SigningKey, Signed, SignatureBytes)>,
     ) -> Result<(), Reject> {
         let by = claim.by;
         let tag = match claim.proof {
             Proof::Signature(signature) => {
                 let key = match by {
                     Principal::Replica(id) => {
-                        self.membership.member(id).ok_or(Reject::UnknownReplica(id))?.key
+                        let member = self.membership.member(id);
+                        let key = member.ok_or(Reject::UnknownReplica(id))?.key;
+                        SigningKey { scheme: self.membership.suite().scheme(), key }
                     }
                     Principal::Client(id) => {
-                        self.membership.client(id).ok_or(Reject::UnknownClient(id))?.key
+                        let client = self.membership.client(id);
+                        let client = client.ok_or(Reject::UnknownClient(id))?;
+                        client.signing_key(self.membership.suite())
                     }
                 };
                 signatures.push((by, key, signed(&self.context, &claim.said), *signature));
@@ -299,13 +337,14 @@ pub fn verify_signed<'a>(
     let mut checks = Vec::new();
     for (replica, said, signature) in claims {
         let member = membership.member(replica).ok_or(Reject::UnknownReplica(replica))?;
-        checks.push((replica, &member.key, signed(&context, &said), signature));
+        let key = SigningKey { scheme: membership.suite().scheme(), key: member.key };
+        checks.push((replica, key, signed(&context, &said), signature));
     }
     let items: Vec<_> = checks
         .iter()
         .map(|(_, key, message, signature)| SignatureItem { key, message, signature })
         .collect();
-    let verdicts = verify_batch(membership.suite(), &items);
+    let verdicts = verify_batch(&items);
     match verdicts.iter().position(|good| !good) {
         Some(bad) => Err(Reject::BadSignature(Principal::Replica(checks[bad].0))),
         None => Ok(()),
@@ -336,7 +375,7 @@ mod tests {
     fn membership(chain: u8, epoch: u64) -> Arc<Membership> {
         let members =
             (0..4).map(|i| Member { key: key(i).public(), address: String::new() }).collect();
-        let clients = (7..9).map(|i| (ClientId(i), ClientInfo { key: key(i as u8).public() }));
+        let clients = (7..9).map(|i| (ClientId(i), ClientInfo::new(key(i as u8).public())));
         let chain = ChainId([chain; 32]);
         let model = FaultModel::Byzantine;
         let made = Membership::new(

@@ -4,19 +4,23 @@
 //! principal sends and checks what others sent. What it has checked is a [`Verified`] value, which
 //! nothing else can make; consensus accepts nothing else.
 //!
-//! Normal-case messages carry MACs: HMAC-SHA-256 cut to 16 bytes over 52 bytes, from keys derived
-//! once, with their midstates kept. What must convince a third party is signed: Ed25519 under the
-//! rules of ZIP-215, so that single and batch verification agree.
+//! Normal-case messages carry MACs: HMAC cut to 16 bytes over 52 bytes, from keys derived once, with
+//! their midstates kept. What must convince a third party is signed. Hash, key agreement and the
+//! scheme of identities are the suite's: SHA-256 with Ed25519 under the rules of ZIP-215, so that
+//! single and batch verification agree; or SM3 with SM2. A client's packages may be signed under
+//! any [`Scheme`](tercio_types::Scheme).
 //!
 //! Architecture invariant: nothing here knows a protocol message, only the 52 bytes and who claims
 //! to have sent them.
 
+pub mod agreement;
 mod der;
 mod hash;
 mod keyring;
 mod mac;
 mod merkle;
 mod pem;
+mod scheme;
 mod secret;
 mod sha256;
 mod signature;
@@ -28,7 +32,11 @@ pub use hash::{Hasher, hash};
 pub use keyring::{Instance, Keyring, Reject, Signer, verify_signed};
 pub use mac::MacKey;
 pub use merkle::{merkle_leaf, merkle_root};
-pub use secret::{KeyError, SecretKey, x25519_public};
-pub use signature::{SignatureItem, verify, verify_batch};
+pub use scheme::{
+    SchemeError, SigningSecret, identity_from_text, key_text, public_from_pem, public_key,
+    signing_key_from_text, signing_key_text,
+};
+pub use secret::{KeyError, SecretKey};
+pub use signature::{BatchVerifier, SignatureItem, verify, verify_batch};
 pub use sm3::Sm3;
 pub use verified::{Claim, Claimed, Proof, Verified};

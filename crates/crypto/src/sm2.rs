@@ -4,6 +4,7 @@
 //! an item; every backend gives the same one on every input, since replicas that differ would fork
 //! the chain. [`SecretKey`] signs in constant time.
 
+mod agree;
 mod cache;
 mod comb;
 mod field;
@@ -15,6 +16,7 @@ mod point;
 mod signature;
 mod verify;
 
+pub use agree::COMPRESSED;
 pub use key::{MalformedKey, PublicKey, SecretKey, UserId, order};
 pub use signature::{MalformedSignature, Signature};
 pub use verify::{Backend, Item, Prehashed, Unavailable, Verifier, verify_digest};

@@ -41,7 +41,7 @@ fn secret(i: u8) -> SecretKey {
 fn membership() -> Arc<Membership> {
     let members =
         (0..4).map(|i| Member { key: secret(i).public(), address: String::new() }).collect();
-    let clients = BTreeMap::from([(CLIENT, ClientInfo { key: secret(50).public() })]);
+    let clients = BTreeMap::from([(CLIENT, ClientInfo::new(secret(50).public()))]);
     let (chain, model) = (ChainId([1; 32]), FaultModel::Byzantine);
     Arc::new(Membership::new(chain, Epoch(0), SUITE, model, members, clients).unwrap())
 }

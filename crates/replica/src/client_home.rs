@@ -4,14 +4,16 @@
 //! client.toml   this client's settings
 //! genesis.toml  the network's (crate::genesis); replicas are reached at its addresses
 //! key           the secret of its identity, mode 0600
+//! signing.pem   what it signs packages with, when the genesis names another key than its identity:
+//!               PKCS#8 or SEC 1 as OpenSSL and GmSSL write them, mode 0600
 //! numbers       which of its numbers were used (tercio_client::Numbers)
 //! ```
 //!
 //! `docs/configuration.md` has every key with its default, and a test that holds it to the parser.
 
 use crate::config::{
-    ConfigError, FileError, GENESIS_FILE, KEY_FILE, read, read_genesis, read_secret, write_genesis,
-    write_new, write_secret,
+    ConfigError, FileError, GENESIS_FILE, KEY_FILE, read, read_genesis, read_private, read_secret,
+    write_genesis, write_new, write_secret,
 };
 use crate::genesis::Genesis;
 use crate::toml_error::{At, Source};
@@ -19,12 +21,15 @@ use serde::Deserialize;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
-use tercio_crypto::SecretKey;
+use tercio_crypto::{SecretKey, SigningSecret};
 use tercio_types::ClientId;
 
 /// The file of a client's own settings.
 pub const CLIENT_FILE: &str = "client.toml";
+/// The file of a client's signing key.
+pub const SIGNING_FILE: &str = "signing.pem";
 
 /// What a client's home holds.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub struct ClientHome {
     pub client: ClientId,
     /// The secret of its identity.
     pub secret: SecretKey,
+    /// What it signs packages with, when that is not its identity.
+    pub signing: Option<Arc<SigningSecret>>,
     /// Whether it signs its packages; otherwise they carry MAC vectors.
     pub signs: bool,
     /// How long the primary has before all replicas are asked; the client's default if absent.
@@ -85,6 +92,19 @@ impl ClientHome {
             }
             Some(_) => {}
         }
+        let signing = match genesis.clients[&id].signing {
+            None => None,
+            Some(key) => {
+                let path = home.join(SIGNING_FILE);
+                let wrong = |why: String| ConfigError::Key { path: path.clone(), why };
+                let secret = SigningSecret::from_pem(&read_private(&path)?)
+                    .map_err(|why| wrong(why.to_string()))?;
+                if secret.public() != key {
+                    return Err(wrong("this is not the key that the genesis has".into()));
+                }
+                Some(Arc::new(secret))
+            }
+        };
         let signs = match auth.as_ref().map(|auth| (auth, auth.get().as_str())) {
             None | Some((_, "signature")) => true,
             Some((_, "mac")) => false,
@@ -95,6 +115,7 @@ impl ClientHome {
         Ok(Self {
             client: id,
             secret,
+            signing,
             signs,
             timeout: duration(&source, timeout_ms.as_ref())?,
             deadline: duration(&source, deadline_ms.as_ref())?,
@@ -113,11 +134,19 @@ pub fn create_client_home(
     client: ClientId,
     genesis: &Genesis,
     secret: &SecretKey,
+    signing: Option<&SigningSecret>,
     signs: bool,
 ) -> Result<(), ConfigError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(home);
     made.map_err(ConfigError::io("create", home))?;
     write_secret(&home.join(KEY_FILE), secret)?;
+    if let Some(signing) = signing {
+        let path = home.join(SIGNING_FILE);
+        let pem = signing.to_pem();
+        let pem =
+            pem.map_err(|why| ConfigError::Key { path: path.clone(), why: why.to_string() })?;
+        write_new(&path, pem.as_bytes(), 0o600)?;
+    }
     join_as_client(home, client, genesis, signs)
 }
 

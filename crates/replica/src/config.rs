@@ -21,11 +21,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tercio_consensus::Settings;
-use tercio_crypto::{KeyError, SecretKey};
+use tercio_crypto::SecretKey;
 use tercio_ledger::{BlockLogSettings, DataDir, DataDirError, Identity, MemStorage, WalSettings};
 use tercio_transport::{Limits, Listen};
 use tercio_types::ReplicaId;
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 pub use crate::toml_error::FileError;
 
@@ -80,7 +81,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        why: KeyError,
+        why: String,
     },
     /// A key or value in the configuration file.
     #[error("{0}")]
@@ -287,13 +288,18 @@ pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
 /// # Errors
 /// When others can read it, or it is no secret key.
 pub fn read_secret(path: &Path) -> Result<SecretKey, ConfigError> {
+    SecretKey::from_file_text(&read_private(path)?)
+        .map_err(|why| ConfigError::Key { path: path.to_owned(), why: why.to_string() })
+}
+
+/// Reads a file that only its owner can read.
+pub(crate) fn read_private(path: &Path) -> Result<Zeroizing<String>, ConfigError> {
     let meta = fs::metadata(path).map_err(ConfigError::io("read", path))?;
     let mode = meta.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(ConfigError::Exposed { path: path.to_owned(), mode });
     }
-    SecretKey::from_file_text(&read(path)?)
-        .map_err(|why| ConfigError::Key { path: path.to_owned(), why })
+    read(path).map(Zeroizing::new)
 }
 
 /// Writes a secret key to a new file of mode 0600.

@@ -17,13 +17,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use tercio_consensus::Settings;
+use tercio_crypto::{identity_from_text, key_text, signing_key_from_text, signing_key_text};
 use tercio_types::{
-    ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Member, Membership, MembershipError,
+    ChainId, ClientId, ClientInfo, Epoch, FaultModel, Member, Membership, MembershipError,
     PublicKey, Suite,
 };
 use thiserror::Error;
-
-const SUITE: &str = "sha256-ed25519";
 
 /// Why a genesis makes no network.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -116,6 +115,8 @@ struct ReplicaEntry<Text> {
 struct ClientEntry<Id, Text> {
     id: Id,
     key: Text,
+    #[serde(skip_serializing_if = "Option::is_none", default = "Option::default")]
+    signing: Option<Text>,
 }
 
 /// The file. `Text` and `Id` know their place in it when it is read.
@@ -148,20 +149,15 @@ fn put_text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn hex(key: &PublicKey) -> String {
-    key.as_slice().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn key(source: &Source<'_>, text: &At<String>) -> Result<PublicKey, FileError> {
-    let Ok(Digest(bytes)) = text.get().parse() else {
-        let what = "a public key is 64 hexadecimal digits; `tercio keygen` prints one";
-        return Err(source.at(text, what));
-    };
-    let key = PublicKey::new(&bytes).expect("32 bytes");
-    if tercio_crypto::x25519_public(&key).is_err() {
-        return Err(source.at(text, "these digits are no usable Ed25519 public key"));
-    }
-    Ok(key)
+fn key(source: &Source<'_>, suite: Suite, text: &At<String>) -> Result<PublicKey, FileError> {
+    identity_from_text(suite, text.get()).map_err(|_| {
+        let digits = if suite == Suite::Sm3Sm2 { 130 } else { 64 };
+        let what = format!(
+            "a public key of suite {} is {digits} hexadecimal digits; `tercio keygen` prints one",
+            suite.name()
+        );
+        source.at(text, what)
+    })
 }
 
 impl Genesis {
@@ -173,28 +169,34 @@ impl Genesis {
         let source = Source { file, text };
         let File { name, suite, lag, consensus, counter, exchange, kv, bank, replica, client } =
             source.parse::<File<At<String>, At<u64>>>()?;
-        if let Some(suite) = suite.filter(|suite| suite.get() != SUITE) {
-            let what = format!("unknown suite; this build knows \"{SUITE}\"");
-            return Err(source.at(&suite, what).into());
-        }
+        let suite = match &suite {
+            None => Suite::default(),
+            Some(text) => Suite::from_name(text.get()).ok_or_else(|| {
+                let known = Suite::ALL.map(Suite::name).join(", ");
+                source.at(text, format!("unknown suite; this build knows {known}"))
+            })?,
+        };
         if name.get().is_empty() || name.get().len() > 64 {
             return Err(source.at(&name, "a network's name has 1 to 64 bytes").into());
         }
         let app = AppEntries { counter, exchange, kv, bank }.read(&source)?;
         let mut replicas = Vec::new();
         for entry in replica {
-            replicas.push(Member { key: key(&source, &entry.key)?, address: entry.address });
+            replicas.push(Member { key: key(&source, suite, &entry.key)?, address: entry.address });
         }
         let mut clients = BTreeMap::new();
         for entry in client {
-            let info = ClientInfo { key: key(&source, &entry.key)? };
+            let mut info = ClientInfo::new(key(&source, suite, &entry.key)?);
+            if let Some(text) = &entry.signing {
+                let parsed = signing_key_from_text(text.get());
+                info.signing = Some(parsed.map_err(|why| source.at(text, why.to_string()))?);
+            }
             if clients.insert(ClientId(*entry.id.get()), info).is_some() {
                 return Err(source.at(&entry.id, "two clients have this id").into());
             }
         }
         let name = name.get().clone();
-        let genesis =
-            Self { name, suite: Suite::default(), lag, replicas, clients, app, consensus };
+        let genesis = Self { name, suite, lag, replicas, clients, app, consensus };
         match genesis.check() {
             Err(GenesisError::Consensus(error)) => Err(source.at_key(error.key, error.why).into()),
             other => other.map(|()| genesis),
@@ -221,15 +223,18 @@ impl Genesis {
     #[must_use]
     pub fn to_toml(&self) -> String {
         let replica = |member: &Member| ReplicaEntry {
-            key: hex(&member.key),
+            key: key_text(&member.key),
             address: member.address.clone(),
         };
-        let client =
-            |(id, info): (&ClientId, &ClientInfo)| ClientEntry { id: id.0, key: hex(&info.key) };
+        let client = |(id, info): (&ClientId, &ClientInfo)| ClientEntry {
+            id: id.0,
+            key: key_text(&info.key),
+            signing: info.signing.as_ref().map(signing_key_text),
+        };
         let AppEntries { counter, exchange, kv, bank } = AppEntries::of(&self.app);
         let file = File {
             name: self.name.clone(),
-            suite: Some(SUITE.to_owned()),
+            suite: Some(self.suite.name().to_owned()),
             lag: self.lag,
             consensus: self.consensus,
             counter,
@@ -258,6 +263,10 @@ impl Genesis {
         for (id, info) in &self.clients {
             out.extend_from_slice(&id.0.to_le_bytes());
             put_text(&mut out, info.key.as_slice());
+            out.push(info.signing.map_or(0, |signing| signing.scheme.number()));
+            if let Some(signing) = &info.signing {
+                put_text(&mut out, signing.key.as_slice());
+            }
         }
         self.app.encode(&mut out);
         let SharedSettings { checkpoint_interval, window, proposal_hooks, execute_before_propose } =

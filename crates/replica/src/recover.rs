@@ -37,6 +37,10 @@ pub fn membership_digest(membership: &Membership) -> Digest {
     for (client, info) in membership.clients() {
         key(&client.0.to_le_bytes());
         key(info.key.as_slice());
+        if let Some(signing) = &info.signing {
+            key(&[signing.scheme.number()]);
+            key(signing.key.as_slice());
+        }
     }
     hasher.finish()
 }

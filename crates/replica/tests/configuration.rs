@@ -89,8 +89,8 @@ fn clients_settings() {
     let dir = tempfile::tempdir().unwrap();
     let mut genesis = the_genesis();
     let key = tercio_crypto::SecretKey::generate().unwrap();
-    genesis.clients.insert(ClientId(7), tercio_types::ClientInfo { key: key.public() });
-    create_client_home(dir.path(), ClientId(7), &genesis, &key, true).unwrap();
+    genesis.clients.insert(ClientId(7), tercio_types::ClientInfo::new(key.public()));
+    create_client_home(dir.path(), ClientId(7), &genesis, &key, None, true).unwrap();
     let load = |text: &str| {
         std::fs::write(dir.path().join(CLIENT_FILE), text).unwrap();
         ClientHome::load(dir.path())

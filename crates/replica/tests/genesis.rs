@@ -99,7 +99,7 @@ fn the_chain_id_covers_all_but_addresses() {
         change(&|g| g.replicas.truncate(3)),
         change(&|g| g.clients.retain(|client, _| client.0 != 8)),
         change(&|g| {
-            g.clients.insert(ClientId(9), ClientInfo { key: secret(9).public() });
+            g.clients.insert(ClientId(9), ClientInfo::new(secret(9).public()));
         }),
         change(&|g| g.app = App::Counter(tercio_counter::Settings { iterations: 1, reply: 8 })),
         change(&|g| g.app = App::Counter(tercio_counter::Settings { iterations: 0, reply: 9 })),

@@ -118,7 +118,7 @@ fn a_malformed_genesis_names_line_and_key() {
     assert_eq!(
         replace("suite = \"sha256-ed25519\"", "suite = \"md5\""),
         format!(
-            "genesis.toml:{}: suite: unknown suite; this build knows \"sha256-ed25519\"",
+            "genesis.toml:{}: suite: unknown suite; this build knows sha256-ed25519, sm3-sm2",
             line("suite")
         )
     );
@@ -175,7 +175,8 @@ fn keys_that_others_can_read_or_that_are_none() {
     assert_eq!(
         load_error(dir.path()),
         format!(
-            "{}: expected a secret key file: 'tercio-secret-key 1' and 64 hexadecimal digits",
+            "{}: expected a secret key file: 'tercio-secret-key 1' (or 'tercio-secret-key 1 sm2') \
+             and 64 hexadecimal digits",
             key.display()
         )
     );

@@ -44,7 +44,7 @@ impl Cast {
             Suite::default(),
             FaultModel::Byzantine,
             replicas.iter().enumerate().map(member).collect(),
-            clients.iter().map(|(id, key)| (*id, ClientInfo { key: key.public() })).collect(),
+            clients.iter().map(|(id, key)| (*id, ClientInfo::new(key.public()))).collect(),
         );
         let membership =
             Arc::new(membership.expect("from 1 to 128 replicas with keys of their own"));

@@ -2,10 +2,11 @@
 //! documentation gives the bytes.
 
 use crate::Refusal;
-use snow::{Builder, HandshakeState, params::NoiseParams};
+use crate::agreement::{builder, message_len};
+use snow::HandshakeState;
 use std::sync::Arc;
-use tercio_crypto::{SecretKey, x25519_public};
-use tercio_types::{ClientId, Membership, Principal, PublicKey, ReplicaId};
+use tercio_crypto::{SecretKey, agreement};
+use tercio_types::{ClientId, Membership, Principal, PublicKey, ReplicaId, Suite};
 use tercio_wire::WIRE_VERSION;
 
 /// The version of handshake, protocol and disk formats that this build speaks; any other is
@@ -14,20 +15,23 @@ pub const PROTOCOL_VERSION: u8 = 1;
 
 /// The bytes of a hello.
 const HELLO: usize = 64;
-/// A Noise message without a payload: an ephemeral key and a tag.
-const NOISE: usize = 48;
-/// All that the dialler says first.
-pub(crate) const OPENING: usize = HELLO + NOISE;
 /// The bytes of an answer that refuses.
 pub(crate) const ANSWER_HEAD: usize = 8;
-/// The bytes of an answer that goes on.
-pub(crate) const ANSWER: usize = ANSWER_HEAD + NOISE;
 /// The bytes of the dialler's confirmation.
 pub(crate) const CONFIRM: usize = 16;
 
 const MAGIC: [u8; 4] = *b"TRCO";
-const PATTERN: &str = "Noise_KK_25519_ChaChaPoly_SHA256";
 const ACCEPTED: u8 = 0;
+
+/// All that the dialler says first: a hello and a Noise message.
+pub(crate) const fn opening_len(suite: Suite) -> usize {
+    HELLO + message_len(suite)
+}
+
+/// The bytes of an answer that goes on.
+pub(crate) const fn answer_len(suite: Suite) -> usize {
+    ANSWER_HEAD + message_len(suite)
+}
 
 fn code(refusal: Refusal) -> u8 {
     match refusal {
@@ -116,6 +120,10 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    pub(crate) fn suite(&self) -> Suite {
+        self.membership.suite()
+    }
+
     /// Our own key as the membership has it.
     pub(crate) fn listed_key(&self) -> Option<PublicKey> {
         key_of(&self.membership, self.me)
@@ -135,34 +143,34 @@ impl Identity {
     }
 
     fn noise(&self, peer: Principal, hello: &[u8], dials: bool) -> Option<HandshakeState> {
-        let theirs = x25519_public(&key_of(&self.membership, peer)?).ok()?;
-        let ours = self.secret.x25519();
-        let params: NoiseParams = PATTERN.parse().expect("a Noise pattern");
-        let builder = Builder::new(params)
+        let suite = self.suite();
+        let theirs = agreement::public_of_identity(suite, &key_of(&self.membership, peer)?).ok()?;
+        let ours = self.secret.agreement_secret();
+        let builder = builder(suite)
             .prologue(hello)
             .and_then(|b| b.local_private_key(&*ours))
-            .and_then(|b| b.remote_public_key(&theirs))
-            .expect("each is set once, with 32 bytes");
+            .and_then(|b| b.remote_public_key(&theirs[..agreement::public_len(suite)]))
+            .expect("each is set once, with the suite's lengths");
         let state = if dials { builder.build_initiator() } else { builder.build_responder() };
         Some(state.expect("the pattern has all keys that it needs"))
     }
 
     /// What to say first to `peer`. `None` when the membership has no usable key for it.
-    pub(crate) fn open(&self, peer: ReplicaId) -> Option<(Dialling, [u8; OPENING])> {
-        let mut out = [0; OPENING];
+    pub(crate) fn open(&self, peer: ReplicaId) -> Option<(Dialling, Vec<u8>)> {
+        let mut out = vec![0; opening_len(self.suite())];
         let hello = self.hello(peer);
         let mut noise = self.noise(Principal::Replica(peer), &hello, true)?;
         out[..HELLO].copy_from_slice(&hello);
         let wrote = noise.write_message(&[], &mut out[HELLO..]);
-        assert_eq!(wrote, Ok(NOISE), "an ephemeral key and a tag");
-        Some((Dialling { noise: Box::new(noise) }, out))
+        assert_eq!(wrote, Ok(message_len(self.suite())), "an ephemeral key and a tag");
+        Some((Dialling { suite: self.suite(), noise: Box::new(noise) }, out))
     }
 
     /// What to think of an opening of which at least `bytes` are there; `None` while more must
     /// come. Checks all that can be checked without a key.
     pub(crate) fn check_opening(&self, bytes: &[u8]) -> Result<Option<Principal>, Refusal> {
         check_head(bytes)?;
-        let Some(opening) = bytes.first_chunk::<OPENING>() else { return Ok(None) };
+        let Some(opening) = bytes.get(..opening_len(self.suite())) else { return Ok(None) };
         let word = |at: usize| u64::from_le_bytes(*opening[at..].first_chunk().expect("8 bytes"));
         if opening[32..64] != self.membership.chain().0 {
             return Err(Refusal::WrongChain);
@@ -190,14 +198,14 @@ impl Identity {
         &self,
         from: Principal,
         opening: &[u8],
-    ) -> Result<(Answering, [u8; ANSWER]), Refusal> {
-        let (hello, first) = opening[..OPENING].split_at(HELLO);
+    ) -> Result<(Answering, Vec<u8>), Refusal> {
+        let (hello, first) = opening[..opening_len(self.suite())].split_at(HELLO);
         let mut noise = self.noise(from, hello, false).ok_or(Refusal::BadProof)?;
         noise.read_message(first, &mut []).map_err(|_| Refusal::BadProof)?;
-        let mut out = [0; ANSWER];
+        let mut out = vec![0; answer_len(self.suite())];
         out[..ANSWER_HEAD].copy_from_slice(&answer_head(ACCEPTED));
         let wrote = noise.write_message(&[], &mut out[ANSWER_HEAD..]);
-        assert_eq!(wrote, Ok(NOISE), "an ephemeral key and a tag");
+        assert_eq!(wrote, Ok(message_len(self.suite())), "an ephemeral key and a tag");
         Ok((Answering { from, noise: Box::new(noise) }, out))
     }
 }
@@ -213,12 +221,13 @@ pub(crate) fn claimed(bytes: &[u8]) -> Option<Principal> {
 /// The dialler's half, waiting for the answer.
 #[derive(Debug)]
 pub(crate) struct Dialling {
+    suite: Suite,
     noise: Box<HandshakeState>,
 }
 
 impl Dialling {
     /// Whether the answer is there, or refuses already.
-    pub(crate) fn check_answer(bytes: &[u8]) -> Result<bool, Refusal> {
+    pub(crate) fn check_answer(&self, bytes: &[u8]) -> Result<bool, Refusal> {
         if let Some(&[.., wire, protocol, status, _]) = bytes.first_chunk::<ANSWER_HEAD>()
             && bytes[..4] == MAGIC
             && status != ACCEPTED
@@ -226,12 +235,12 @@ impl Dialling {
             return Err(refusal(status, wire, protocol));
         }
         check_head(bytes)?;
-        Ok(bytes.len() >= ANSWER)
+        Ok(bytes.len() >= answer_len(self.suite))
     }
 
     /// Takes the whole answer and gives the confirmation, after which the link is open.
     pub(crate) fn finish(mut self, answer: &[u8]) -> Result<[u8; CONFIRM], Refusal> {
-        let second = &answer[ANSWER_HEAD..ANSWER];
+        let second = &answer[ANSWER_HEAD..answer_len(self.suite)];
         self.noise.read_message(second, &mut []).map_err(|_| Refusal::BadProof)?;
         let mut session = self.noise.into_transport_mode().expect("both messages are through");
         let mut out = [0; CONFIRM];

@@ -14,8 +14,9 @@
 //!
 //! # Handshake
 //! ```text
-//! dialler  -> hello (64 B) | Noise message 1 (48 B)
-//! listener -> answer (8 B) | Noise message 2 (48 B)       a refusal is the answer alone
+//! dialler  -> hello (64 B) | Noise message 1              an ephemeral key and a tag:
+//! listener -> answer (8 B) | Noise message 2              32 (sm3-sm2: 33) + 16 B
+//!                                                         a refusal is the answer alone
 //! dialler  -> confirmation (16 B)
 //! hello    magic 'TRCO' | wire version: u8 | protocol version: u8 | role of the dialler: u8
 //!          | role of the listener: u8 | epoch: u64 | dialler's id: u64 | listener's id: u64
@@ -23,7 +24,8 @@
 //! answer   magic 'TRCO' | wire version: u8 | protocol version: u8 | status: u8 | zero: u8
 //! ```
 //! Noise is `Noise_KK_25519_ChaChaPoly_SHA256` with the X25519 forms of the members' Ed25519
-//! identities, which the membership tells both sides beforehand. The prologue is the hello, which
+//! identities, or `Noise_KK_SM2_ChaChaPoly_SM3` with their SM2 keys, as the suite says; the
+//! membership tells both sides the keys beforehand. The prologue is the hello, which
 //! names both parties: versions, chain, epoch and identities are therefore proven on both sides or
 //! the handshake fails. Message 1 of KK can be replayed, so the listener believes the dialler only
 //! after the confirmation, an empty message under the session's keys, which nobody can make who did
@@ -42,6 +44,7 @@
 //! links of clients, handshakes under way (beyond it the oldest gives way) and their time, bytes read
 //! from a peer in a turn. What is dropped is counted by reason in [`Transport::counters`].
 
+mod agreement;
 mod dial;
 mod error;
 mod handshake;

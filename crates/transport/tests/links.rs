@@ -151,8 +151,7 @@ fn a_replica_by_name_is_found() {
         let numbers = named.membership();
         let key = numbers.member(tercio_types::ReplicaId(0)).unwrap().key;
         let members = vec![Member { key, address: format!("localhost:{port}") }];
-        let clients =
-            numbers.clients().map(|(id, info)| (id, ClientInfo { key: info.key })).collect();
+        let clients = numbers.clients().map(|(id, info)| (id, ClientInfo::new(info.key))).collect();
         let (chain, epoch, suite) = (numbers.chain(), numbers.epoch(), numbers.suite());
         let model = FaultModel::Byzantine;
         Membership::new(chain, epoch, suite, model, members, clients).unwrap().into()

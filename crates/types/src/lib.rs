@@ -19,7 +19,9 @@ pub use ids::{
     ChainId, ClientId, Digest, Epoch, Height, ParseHexError, Principal, ReplicaId, RequestSeq,
     SeqNum, Timestamp, View,
 };
-pub use membership::{ClientInfo, FaultModel, Member, Membership, MembershipError, Suite};
+pub use membership::{
+    ClientInfo, FaultModel, Member, Membership, MembershipError, Scheme, SigningKey, Suite,
+};
 pub use replica_set::{MAX_REPLICAS, ReplicaSet};
 pub use request::{Op, OpKind, Ops, Package};
 pub use window::{RequestWindow, WINDOW};

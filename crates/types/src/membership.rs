@@ -14,30 +14,123 @@ pub enum FaultModel {
     TrustedCounter,
 }
 
-/// The hash and the signature scheme of a network: genesis parameters, named by number in every
-/// block header.
+/// A signature scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[non_exhaustive]
+pub enum Scheme {
+    /// Ed25519 under the rules of ZIP-215.
+    #[default]
+    Ed25519,
+    /// SM2 with SM3 (GB/T 32918.2).
+    Sm2,
+    /// ECDSA over P-256 with SHA-256 (FIPS 186-5).
+    EcdsaP256,
+    /// ECDSA over secp256k1 with SHA-256 (SEC 2).
+    Secp256k1,
+    /// RSA-2048, PKCS#1 v1.5 with SHA-256 (RFC 8017).
+    Rsa2048,
+}
+
+impl Scheme {
+    /// All schemes, in the order of their numbers.
+    pub const ALL: [Self; 5] =
+        [Self::Ed25519, Self::Sm2, Self::EcdsaP256, Self::Secp256k1, Self::Rsa2048];
+
+    /// The number that stands in the genesis' encoding.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Ed25519 => 1,
+            Self::Sm2 => 2,
+            Self::EcdsaP256 => 3,
+            Self::Secp256k1 => 4,
+            Self::Rsa2048 => 5,
+        }
+    }
+
+    /// The word for it in files and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "ed25519",
+            Self::Sm2 => "sm2",
+            Self::EcdsaP256 => "p256",
+            Self::Secp256k1 => "secp256k1",
+            Self::Rsa2048 => "rsa",
+        }
+    }
+
+    /// The scheme of a word, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scheme| scheme.name() == name)
+    }
+}
+
+/// The cryptography of a network: genesis parameters, named by number in every block header. The
+/// suite fixes the hash, the MACs, the links' key agreement and the scheme of identities; a client
+/// may sign its packages with another scheme ([`ClientInfo::signing`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Suite {
     /// SHA-256 and Ed25519 under the rules of ZIP-215.
     #[default]
     Sha256Ed25519,
+    /// SM3 and SM2 (GB/T 32905, GB/T 32918).
+    Sm3Sm2,
 }
 
 impl Suite {
+    /// All suites, in the order of their numbers.
+    pub const ALL: [Self; 2] = [Self::Sha256Ed25519, Self::Sm3Sm2];
+
     /// The number that stands in headers and files.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
             Self::Sha256Ed25519 => 1,
+            Self::Sm3Sm2 => 2,
         }
     }
 
     /// The suite of a number, if there is one.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
-        (number == 1).then_some(Self::Sha256Ed25519)
+        Self::ALL.into_iter().find(|suite| suite.number() == number)
     }
+
+    /// The word for it in the genesis.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sha256Ed25519 => "sha256-ed25519",
+            Self::Sm3Sm2 => "sm3-sm2",
+        }
+    }
+
+    /// The suite of a word, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|suite| suite.name() == name)
+    }
+
+    /// The scheme of identities.
+    #[must_use]
+    pub fn scheme(self) -> Scheme {
+        match self {
+            Self::Sha256Ed25519 => Scheme::Ed25519,
+            Self::Sm3Sm2 => Scheme::Sm2,
+        }
+    }
+}
+
+/// The key that a signature is checked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SigningKey {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The public key, as the scheme writes it.
+    pub key: PublicKey,
 }
 
 /// A replica of the membership.
@@ -52,8 +145,24 @@ pub struct Member {
 /// A client that the genesis admits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
-    /// The key that its requests are checked with.
+    /// Its identity, under the suite's scheme: its links and MACs come from it.
     pub key: PublicKey,
+    /// The key that its signed packages are checked with, when that is not its identity.
+    pub signing: Option<SigningKey>,
+}
+
+impl ClientInfo {
+    /// A client that signs with its identity.
+    #[must_use]
+    pub fn new(key: PublicKey) -> Self {
+        Self { key, signing: None }
+    }
+
+    /// What its signed packages are checked with.
+    #[must_use]
+    pub fn signing_key(&self, suite: Suite) -> SigningKey {
+        self.signing.unwrap_or(SigningKey { scheme: suite.scheme(), key: self.key })
+    }
 }
 
 /// Why a list of replicas makes no membership.

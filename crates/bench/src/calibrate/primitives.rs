@@ -58,7 +58,7 @@ impl Terms {
     pub fn measure() -> io::Result<Self> {
         let suite = Suite::default();
         let sizes = Sizes::of_one_request();
-        let key = MacKey::new(&[7; 32]);
+        let key = MacKey::new(suite, &[7; 32]);
         let said = [5u8; 52];
         let content = vec![3u8; sizes.content];
         let result = [1u8; PAYLOAD];

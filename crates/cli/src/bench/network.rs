@@ -1,21 +1,13 @@
 //! What the measurements of a network are told alike, and how they say it.
 
 use crate::output;
-use clap::ValueEnum;
+use crate::testnet::suite;
 use tercio_bench::Machine;
-use tercio_bench::network::Spec;
+use tercio_bench::network::{Auth, Spec};
 use tercio_bench::setup::{Settings, Setup};
-use tercio_client::ClientAuth;
 use tercio_replica::genesis::App;
 use tercio_replica::{Durability, Layout};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Auth {
-    /// A vector of message authentication codes
-    Mac,
-    /// A signature
-    Ed25519,
-}
+use tercio_types::{Scheme, Suite};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NetworkArgs {
@@ -23,9 +15,13 @@ pub(crate) struct NetworkArgs {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(4..=31))]
     pub(crate) replicas: u16,
-    /// How clients authenticate their packages
-    #[arg(long, value_enum, default_value_t = Auth::Mac)]
+    /// How clients authenticate their packages: mac, or a signature: ed25519, sm2, p256, secp256k1,
+    /// rsa
+    #[arg(long, value_name = "HOW", default_value = "mac", value_parser = auth)]
     auth: Auth,
+    /// The network's cryptography: sha256-ed25519, or sm (sm3-sm2)
+    #[arg(long, value_name = "SUITE", default_value = "sha256-ed25519", value_parser = suite)]
+    crypto: Suite,
     /// When a promise counts as durable: memory, group (an fsync now and then) or group:N (at most
     /// every N ms), or sync
     #[arg(long, value_name = "MODE", default_value = "memory", value_parser = durability)]
@@ -52,6 +48,14 @@ pub(crate) struct NetworkArgs {
     /// Print one JSON object as the last line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn auth(text: &str) -> Result<Auth, String> {
+    let known = || format!("write mac, {}", Scheme::ALL.map(Scheme::name).join(", "));
+    match text {
+        "mac" => Ok(Auth::Mac),
+        _ => Scheme::from_name(text).map(Auth::Signed).ok_or_else(known),
+    }
 }
 
 fn durability(text: &str) -> Result<Durability, String> {
@@ -86,14 +90,13 @@ impl NetworkArgs {
                 replicas: self.replicas,
                 clients: clients.into(),
                 app: App::Counter(counter),
-                auth: match self.auth {
-                    Auth::Mac => ClientAuth::Mac,
-                    Auth::Ed25519 => ClientAuth::Signature,
-                },
+                suite: self.crypto,
                 durability: self.durability,
                 layout: self.layout,
                 batch_ops: self.batch_ops as usize,
-            },
+                ..Spec::default()
+            }
+            .with_auth(self.auth),
             package: self.package.into(),
             outstanding: outstanding.into(),
             size: self.size as usize,
@@ -105,9 +108,10 @@ impl NetworkArgs {
 pub(crate) fn print(s: &Settings, machine: &Machine) {
     let line = output::line;
     line(&format!(
-        "{} replicas ({}), {}, durability {}, layout {}, batches of up to {}",
+        "{} replicas ({}), {}, {}, durability {}, layout {}, batches of up to {}",
         s.replicas,
         if s.processes { "processes" } else { "threads" },
+        s.suite,
         s.auth,
         s.durability,
         s.layout,

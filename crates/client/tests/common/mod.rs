@@ -37,7 +37,7 @@ pub fn membership(n: usize, addresses: &[String]) -> Arc<Membership> {
             address: addresses.get(i).cloned().unwrap_or_default(),
         })
         .collect();
-    let clients = [(ME, ClientInfo { key: secret(Principal::Client(ME)).public() })];
+    let clients = [(ME, ClientInfo::new(secret(Principal::Client(ME)).public()))];
     let model = FaultModel::Byzantine;
     let chain = ChainId([3; 32]);
     let made = Membership::new(chain, Epoch(0), Suite::default(), model, members, clients.into());

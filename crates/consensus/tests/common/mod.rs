@@ -26,7 +26,7 @@ fn client_key(i: u64) -> SecretKey {
 pub fn membership(n: usize) -> Arc<Membership> {
     let members =
         (0..n).map(|i| Member { key: replica_key(i).public(), address: String::new() }).collect();
-    let clients = (0..4).map(|i| (ClientId(i), ClientInfo { key: client_key(i).public() }));
+    let clients = (0..4).map(|i| (ClientId(i), ClientInfo::new(client_key(i).public())));
     let (chain, epoch, model) = (ChainId([9; 32]), Epoch(0), FaultModel::Byzantine);
     Arc::new(Membership::new(chain, epoch, SUITE, model, members, clients.collect()).unwrap())
 }

@@ -24,7 +24,7 @@ pub(super) struct Known {
     pub(super) comb: Arc<Comb>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Cache {
     form: Form,
     /// Places in sets of [`WAYS`], each with when it was last used.

@@ -127,7 +127,7 @@ impl Fe {
     }
 
     /// This to the power of a public exponent.
-    fn pow(&self, exponent: &Limbs) -> Self {
+    pub(crate) fn pow(&self, exponent: &Limbs) -> Self {
         let mut powers = [Self::ONE; 16];
         for i in 1..16 {
             powers[i] = powers[i - 1].mul(self);

@@ -165,6 +165,37 @@ impl From<Affine> for Homogeneous {
 }
 
 impl Homogeneous {
+    pub(crate) const INFINITY: Self = Self { x: Fe::ZERO, y: Fe::ONE, z: Fe::ZERO };
+
+    /// Twice the point (algorithm 6), by one sequence of operations for all inputs.
+    pub(crate) fn double(&self) -> Self {
+        let (xx, yy, zz) = (self.x.square(), self.y.square(), self.z.square());
+        let xy2 = self.x.mul(&self.y).double();
+        let xz2 = self.x.mul(&self.z).double();
+        let yz2 = self.y.mul(&self.z).double();
+        let zz3 = zz.double().add(&zz);
+        let a = CURVE_B.mul(&zz).sub(&xz2);
+        let a = a.double().add(&a);
+        let (minus, plus) = (yy.sub(&a), yy.add(&a));
+        let b = CURVE_B.mul(&xz2).sub(&zz3).sub(&xx);
+        let b = b.double().add(&b);
+        let c = xx.double().add(&xx).sub(&zz3);
+        Self {
+            x: minus.mul(&xy2).sub(&yz2.mul(&b)),
+            y: minus.mul(&plus).add(&c.mul(&b)),
+            z: yz2.mul(&yy).double().double(),
+        }
+    }
+
+    /// `other` where `choice` is 1, this where it is 0, without a branch.
+    pub(crate) fn select(&self, other: &Self, choice: u64) -> Self {
+        Self {
+            x: self.x.select(&other.x, choice),
+            y: self.y.select(&other.y, choice),
+            z: self.z.select(&other.z, choice),
+        }
+    }
+
     /// The sum with a point that is not at infinity, by one sequence of operations for all inputs.
     pub(crate) fn add_affine(&self, other: &Affine) -> Self {
         let t0 = self.x.mul(&other.x);
@@ -248,6 +279,11 @@ mod tests {
         for i in 1..32 {
             for j in 1..32 {
                 let (a, b) = (&affine[i - 1], &affine[j - 1]);
+                if i == j {
+                    let twice = Homogeneous::from(*a).double();
+                    assert_eq!(twice.to_affine(), affine[2 * i - 1], "twice {i}");
+                    assert!(Homogeneous::INFINITY.double().z.is_zero());
+                }
                 let plus = Homogeneous::from(*a).add_affine(b);
                 assert_eq!(plus.to_affine(), affine[i + j - 1], "{i} + {j}");
                 let minus = Homogeneous::from(*a).add_affine(&b.neg());

@@ -115,7 +115,7 @@ enum Key {
 }
 
 /// Verifies signatures of one user id, and remembers keys that it meets often.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Verifier {
     engine: Engine,
     user: UserId,

@@ -39,7 +39,7 @@ pub(crate) fn membership_of(n: usize, chain: ChainId) -> Arc<Membership> {
     let member = |i| Member { key: secret(i).public(), address: String::new() };
     let members = (0..n).map(member).collect();
     let clients = [CLIENT, ClientId(8)]
-        .map(|client| (client, ClientInfo { key: client_secret(client).public() }));
+        .map(|client| (client, ClientInfo::new(client_secret(client).public())));
     let model = FaultModel::Byzantine;
     let (epoch, suite) = (Epoch(0), Suite::default());
     let made = Membership::new(chain, epoch, suite, model, members, clients.into());

@@ -39,7 +39,7 @@ pub(crate) fn listener() -> TcpListener {
 pub(crate) fn genesis(name: &str, addresses: &[SocketAddr]) -> Genesis {
     let member =
         |(i, a): (usize, &SocketAddr)| Member { key: secret(i).public(), address: a.to_string() };
-    let client = |id| (id, ClientInfo { key: client_secret(id).public() });
+    let client = |id| (id, ClientInfo::new(client_secret(id).public()));
     Genesis {
         name: name.into(),
         suite: Suite::default(),

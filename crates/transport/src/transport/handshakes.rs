@@ -1,7 +1,7 @@
 //! A link's way from connection to peer, and its end.
 
 use super::{ACCEPT_PAUSE, ACCEPTS, End, Transport, TransportEvent};
-use crate::handshake::{ANSWER, CONFIRM, Dialling, OPENING, claimed, refuse};
+use crate::handshake::{CONFIRM, answer_len, claimed, opening_len, refuse};
 use crate::link::{Link, Stage, tune};
 use crate::{DialError, Disconnect, Refusal};
 use mio::net::TcpStream;
@@ -39,7 +39,7 @@ impl Transport {
                     };
                     match answered {
                         Ok((answering, answer)) => {
-                            let _ = link.inbox.take(OPENING);
+                            let _ = link.inbox.take(opening_len(self.identity.suite()));
                             write_all(&mut link.stream, &answer)?;
                             link.stage = Stage::AwaitConfirm(answering);
                         }
@@ -64,12 +64,12 @@ impl Transport {
                 }
                 Stage::AwaitAnswer(dialling) => {
                     let answer = link.inbox.received();
-                    if !Dialling::check_answer(answer).map_err(End::Refused)? {
+                    if !dialling.check_answer(answer).map_err(End::Refused)? {
                         link.stage = Stage::AwaitAnswer(dialling);
                         return Ok(());
                     }
                     let confirm = dialling.finish(answer).map_err(End::Refused)?;
-                    let _ = link.inbox.take(ANSWER);
+                    let _ = link.inbox.take(answer_len(self.identity.suite()));
                     write_all(&mut link.stream, &confirm)?;
                     let to = link.dialled.expect("we dialled whom we await an answer of");
                     self.open(slot, link, Principal::Replica(to), now);

@@ -54,7 +54,7 @@ impl Plan {
             address: address.to_string(),
         });
         let clients = (self.clients.iter())
-            .map(|(id, secret)| (ClientId(*id), ClientInfo { key: secret.public() }));
+            .map(|(id, secret)| (ClientId(*id), ClientInfo::new(secret.public())));
         let made = Membership::new(
             ChainId([self.chain; 32]),
             Epoch(self.epoch),
