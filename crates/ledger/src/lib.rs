@@ -26,7 +26,7 @@ mod storage;
 mod wal;
 
 pub use audit::{AuditFailure, AuditProgress, AuditReport, audit};
-pub use block_log::{Block, BlockLog, BlockLogSettings, Recovery};
+pub use block_log::{Block, BlockLog, BlockLogSettings, Recovery, Wanted};
 pub use certificate::{CertificateError, attestation_key, verify};
 pub use error::LedgerError;
 pub use manifest::{DataDir, DataDirError, Identity};

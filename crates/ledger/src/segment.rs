@@ -200,21 +200,23 @@ pub(crate) fn read_block(
     Ok(Ok(BlockRecord { header, hash, body, end }))
 }
 
-/// Whether a whole block of a height above `above` lies behind `from`: then what is before it is
-/// no torn tail.
-pub(crate) fn a_block_follows(
+/// The first whole block of a height above `above` that lies behind `from`, and where. If there is
+/// one, what is before it is no torn tail.
+pub(crate) fn next_block(
     window: &mut Window<'_>,
     from: u64,
     above: Height,
-) -> io::Result<bool> {
+) -> io::Result<Option<(u64, BlockRecord)>> {
     let mut from = from;
     while let Some(at) = window.find(from, BLOCK_MAGIC)? {
-        if read_block(window, at, None)?.is_ok_and(|block| block.header.height > above) {
-            return Ok(true);
+        if let Ok(block) = read_block(window, at, None)?
+            && block.header.height > above
+        {
+            return Ok(Some((at, block)));
         }
         from = at + 1;
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// The footer of a segment whose records begin at `offsets`.
@@ -266,6 +268,11 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
+    /// Of a segment of which nothing can be read.
+    pub(crate) fn lost(count: u32, last: Digest) -> Self {
+        Self { count, last, start: 0, len: 0 }
+    }
+
     /// Where the offset of the `i`-th record stands; the entry behind the last is no offset.
     fn entry(&self, i: u32) -> u64 {
         self.start + FOOTER_FIXED as u64 + 8 * u64::from(i)

@@ -94,13 +94,15 @@ fn damage_in_the_middle_is_named() {
     // In the open segment: the body of block 5, of which blocks 6 and 7 follow.
     let mut storage = whole.fork();
     storage.edit(&segment(5), |bytes| bytes[96 + 28 + 167 + 3] ^= 1);
-    match BlockLog::open(Box::new(storage), CHAIN, settings(4)).err() {
-        Some(LedgerError::Damage { file, height, field, .. }) => {
-            assert_eq!((file, height), (segment(5), Some(Height(5))));
+    let (log, _) = open(&storage, 4);
+    match log.read(Height(5)).err() {
+        Some(LedgerError::Damage { file, height, field, offset }) => {
+            assert_eq!((file, offset, height), (segment(5), 96, Some(Height(5))));
             assert_eq!(field, "body checksum");
         }
         other => panic!("{other:?}"),
     }
+    assert_eq!((log.first_damaged(), log.damage()), (Some(Height(5)), (1, 0)));
     // In a closed one: found when the block is read, and the others are still read.
     let mut storage = whole.fork();
     storage.edit(&segment(1), |bytes| bytes[96 + 28 + 167 + 3] ^= 1);
@@ -112,7 +114,7 @@ fn damage_in_the_middle_is_named() {
     let (mut storage, _) = log_of(6, 4);
     let len = 28 + 167 + all[4].1.len();
     storage.edit(&segment(5), |bytes| drop(bytes.drain(96..96 + len)));
-    let error = BlockLog::open(Box::new(storage), CHAIN, settings(4)).err().unwrap().to_string();
+    let error = open(&storage, 4).0.read(Height(5)).unwrap_err().to_string();
     assert!(error.contains("block 5") && error.contains("record height"), "{error}");
     // A segment that is gone.
     let mut storage = whole.fork();
@@ -120,8 +122,13 @@ fn damage_in_the_middle_is_named() {
     blocks(12)[7..].iter().for_each(|(header, body)| log.append(header, body).unwrap());
     log.sync().unwrap();
     storage.remove(&segment(5)).unwrap();
+    let error = open(&storage, 4).0.read(Height(7)).unwrap_err().to_string();
+    assert!(error.contains(&segment(5)) && error.contains("missing"), "{error}");
+    // The first one's header: nothing says what it was.
+    let mut storage = whole.fork();
+    storage.edit(&segment(1), |bytes| bytes[30] ^= 1);
     let error = BlockLog::open(Box::new(storage), CHAIN, settings(4)).err().unwrap().to_string();
-    assert!(error.contains(&segment(9)), "{error}");
+    assert!(error.contains(&segment(1)), "{error}");
 }
 
 #[test]

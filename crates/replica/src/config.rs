@@ -184,6 +184,7 @@ entry!(LedgerEntry {
     blocks_per_segment: At<u32>,
     wal_file_bytes: u64,
     snapshot_every: u64,
+    scrub_bytes: u64,
 });
 entry!(LinksEntry {
     max_clients: usize,
@@ -233,6 +234,7 @@ impl LedgerEntry {
         let WalSettings { file_bytes } = &mut node.ledger.wal;
         set(file_bytes, self.wal_file_bytes);
         set(&mut node.snapshot_every, self.snapshot_every);
+        set(&mut node.scrub_bytes, self.scrub_bytes);
         Ok(())
     }
 }

@@ -65,6 +65,19 @@ pub enum NodeError {
         /// The block.
         height: Height,
     },
+    /// Blocks are damaged, and nobody else has them.
+    #[error(
+        "{file}: blocks {from} to {to} are damaged, and no other replica has whole copies; restore \
+         the file from a copy, or empty the data directory and let the replica catch up"
+    )]
+    BeyondRepair {
+        /// The file.
+        file: String,
+        /// The first of them.
+        from: Height,
+        /// The last.
+        to: Height,
+    },
     /// The snapshot is not what its checkpoint names.
     #[error("the snapshot at height {height} cannot be restored: {why}")]
     Snapshot {

@@ -23,6 +23,7 @@ mod home;
 mod layout;
 mod node;
 mod recover;
+pub mod repair;
 pub mod report;
 pub mod stages;
 pub mod sync;

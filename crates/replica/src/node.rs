@@ -1,6 +1,7 @@
 //! One replica without sockets, threads or clocks.
 
 use crate::home::Home;
+use crate::repair::RepairStatus;
 use crate::stages::{Outbox, Stages};
 use crate::sync::SyncSettings;
 use crate::transfer::TransferStatus;
@@ -65,6 +66,8 @@ pub struct NodeSettings {
     pub sync: SyncSettings,
     /// What a home without a write-ahead log means.
     pub no_log: NoLog,
+    /// How many bytes of the block log are looked at for damage each second; 0 for none.
+    pub scrub_bytes: u64,
 }
 
 impl NodeSettings {
@@ -83,6 +86,7 @@ impl NodeSettings {
             snapshot_bytes: 64 << 20,
             sync: SyncSettings::default(),
             no_log: NoLog::default(),
+            scrub_bytes: 1 << 20,
         }
     }
 }
@@ -117,6 +121,8 @@ pub struct NodeStatus {
     pub transfer: Option<TransferStatus>,
     /// Whether clients are turned away, since later stages are behind.
     pub busy: bool,
+    /// How the block log is.
+    pub repair: RepairStatus,
     /// Where the protocol stands.
     pub protocol: Status,
     /// What was dropped before the protocol, by reason: frames, requests, blocks.

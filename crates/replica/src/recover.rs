@@ -7,13 +7,13 @@
 
 use crate::home::Part;
 use crate::node::{NoLog, NodeSettings};
-use crate::stages::{ExecuteStage, Head, LogStage, OrderStage, Outbox, Rhythm, must_equal};
+use crate::stages::{ExecuteStage, Head, LogStage, OrderStage, Outbox, Rhythm, ToLog, must_equal};
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
 use tercio_crypto::{Hasher, Instance, Keyring, Signer};
 use tercio_execution::{Application, Engine};
-use tercio_ledger::{BlockLog, Snapshot, SnapshotStore, Wal};
+use tercio_ledger::{BlockLog, LedgerError, Snapshot, SnapshotStore, Wal};
 use tercio_types::{
     Batch, CertifiedCheckpoint, Checkpoint, Digest, Height, Membership, Principal, SeqNum,
 };
@@ -127,7 +127,11 @@ impl<P: Protocol> Stages<P> {
         let interval = settings.consensus.checkpoint_interval;
         let checkpoints = Vec::new();
         let mut replay = Replay { engine, rhythm, stable: stable.as_ref(), interval, checkpoints };
-        let delivered = replay.run(&blocks)?;
+        let delivered = replay.run(&mut blocks)?;
+        if let Some(damaged) = blocks.first_damaged().filter(|_| membership.n() == 1) {
+            // Nobody has another copy: this names the place.
+            blocks.read(damaged)?;
+        }
         let Replay { mut engine, rhythm, checkpoints, .. } = replay;
 
         let me = Principal::Replica(settings.me);
@@ -145,10 +149,12 @@ impl<P: Protocol> Stages<P> {
         let recovery = Recovery { records, lost_log, stable, delivered, windows };
         let protocol = make(keyring.signer(), recovery)?;
         let execute = ExecuteStage::new(settings.me, keyring.clone(), engine, delivered, rhythm);
-        let lag = settings.lag;
-        let mut order = OrderStage::new(settings.me, keyring, protocol, head, lag, settings.sync);
+        let own = (settings.lag, settings.scrub_bytes);
+        let mut order = OrderStage::new(settings.me, keyring, protocol, head, own, settings.sync);
         let log = LogStage::new(suite, wal, blocks, snapshots);
         let mut outbox = Outbox::default();
+        // It says what opening found.
+        outbox.log.push_back(ToLog::Scrub { bytes: 0 });
         order.do_effects(now, &mut outbox)?;
         for checkpoint in checkpoints {
             let (seq, checkpoint) = (checkpoint.seq, Some(checkpoint));
@@ -169,12 +175,19 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Gives the last number that the state reflects.
-    fn run(&mut self, blocks: &BlockLog) -> Result<SeqNum, NodeError> {
+    /// Gives the last number that the state reflects. What follows a damaged block is executed when
+    /// others have sent it.
+    fn run(&mut self, blocks: &mut BlockLog) -> Result<SeqNum, NodeError> {
         let head = blocks.tip().0;
         while self.engine.height() < head {
             let height = self.engine.height().next();
-            let block = blocks.read(height)?.ok_or(NodeError::MissingBlock { height })?;
+            let block = match blocks.read(height) {
+                Err(LedgerError::Damage { .. }) => {
+                    blocks.note_damage(height);
+                    break;
+                }
+                block => block?.ok_or(NodeError::MissingBlock { height })?,
+            };
             self.pass(block.header.seq)?;
             let suite = block.header.suite;
             let batch = Batch::from_bytes(&block.body, suite)
@@ -182,7 +195,7 @@ impl Replay<'_> {
             self.engine.replay(&block.header, &batch)?;
             self.rhythm.block(block.body.len());
         }
-        self.finish(head)
+        self.finish(self.engine.height())
     }
 
     fn stable_seq(&self) -> SeqNum {

@@ -136,20 +136,21 @@ fn all_nodes_survive_a_power_cut() {
     );
 }
 
-/// A flipped bit in a closed segment: the node says where, and does not start.
+/// A flipped bit in the promises, which nobody else can know: the node says where, and does not start.
 #[test]
-fn damage_stops_the_start_and_names_file_and_block() {
+fn damage_stops_the_start_and_names_file_and_place() {
     let mut net = Net::new(4);
     let asker = Asker::new(CLIENT, &net.membership);
     net.order(&asker, 1, 6);
     net.until("all are there", |net| net.agree());
     net.stop(1);
-    let name = "blocks-00000000000000000001".to_owned();
-    net.disks[1].edit(&name, |bytes| bytes[200] ^= 1);
+    let names = tercio_ledger::Storage::list(&net.disks[1]).unwrap();
+    let name = names.into_iter().find(|name| name.starts_with("wal-")).unwrap();
+    net.disks[1].edit(&name, |bytes| bytes[90] ^= 1);
     let error = net.try_start(1).unwrap_err();
     assert!(matches!(error, NodeError::Ledger(_)), "{error}");
     let text = error.to_string();
-    assert!(text.contains(&name) && text.contains("(block 1)"), "{text}");
+    assert!(text.contains(&name) && text.contains("damaged at byte 84"), "{text}");
 }
 
 /// A failed write stops the node, which says so.

@@ -30,6 +30,8 @@ scenarios! {
     f30_numbers_beyond_the_watermarks "f30",
     f33_votes_before_the_proposal "f33",
     f35_torn_log_tail "f35",
+    f35_corrupt_middle_of_a_log "f35_middle",
+    f41_lost_log "f41",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

@@ -22,6 +22,7 @@ pub enum Defence {
     F31ClientQuotas,
     F33ParkEarlyVotes,
     F35CutTornTail,
+    F35MendFromOthers,
     F41LearnAfterLoss,
 }
 

@@ -10,16 +10,21 @@
 //! `docs/format-disk.md` lists every byte.
 
 mod open;
+mod repair;
 // The audit reads what this writes.
 pub(crate) mod side;
 
+pub use repair::Wanted;
+
 use crate::disk::{Disk, Window};
-use crate::records::{Cut, damage};
+use crate::records::Cut;
 use crate::segment::{self, Footer, SegmentHeader, read_block, segment_name};
 use crate::{LedgerError, Storage};
 use bytes::Bytes;
+use repair::{Damaged, Patch, Scrub};
 use side::Side;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use tercio_types::{
     BlockHeader, CertifiedCheckpoint, ChainId, Digest, Height, ReplicaId, SignatureBytes,
 };
@@ -98,6 +103,11 @@ pub struct BlockLog {
     tip: (Height, Digest),
     head: Option<BlockHeader>,
     side: Side,
+    /// Blocks that cannot be read, and wait for a whole copy.
+    damaged: Damaged,
+    /// Copies that came.
+    patch: Option<Patch>,
+    scrub: Scrub,
 }
 
 impl BlockLog {
@@ -259,17 +269,33 @@ impl BlockLog {
     /// When the storage fails or the block is damaged.
     pub fn read(&self, height: Height) -> Result<Option<Block>, LedgerError> {
         let Some(first) = self.segment_of(height) else { return Ok(None) };
+        match self.read_in(first, height) {
+            // A file that is gone, or ends too early.
+            Err(LedgerError::Io(error))
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) =>
+            {
+                Err(block_damage(&segment_name(first), 0, height, &error.to_string()))
+            }
+            other => other.map(Some),
+        }
+    }
+
+    fn read_in(&self, first: Height, height: Height) -> Result<Block, LedgerError> {
         let name = segment_name(first);
+        if let Some((offset, field)) = self.damaged.place(height) {
+            return Err(block_damage(&name, offset, height, field));
+        }
         let i = (height.0 - first.0) as usize;
         let (mut window, at, end) = match self.closed.get(&first) {
             Some(footer) => {
                 let mut window = Window::exact(self.disk.storage(), &name)?;
                 if window.len() != footer.len {
-                    return Err(damage(&name, window.len(), "file length"));
+                    return Err(block_damage(&name, window.len(), height, "file length"));
                 }
                 let (at, end) = footer.extent(&mut window, i as u32)?;
                 if at >= end || end > footer.start {
-                    return Err(damage(&name, footer.start, format!("index entry {i}")));
+                    let field = format!("index entry {i}");
+                    return Err(block_damage(&name, footer.start, height, &field));
                 }
                 (window, at, end)
             }
@@ -290,7 +316,7 @@ impl BlockLog {
         // One read for all of the record.
         window.take(at, (end - at) as usize)?;
         match read_block(&mut window, at, Some(height))? {
-            Ok(record) => Ok(Some(Block { header: record.header, body: record.body })),
+            Ok(record) => Ok(Block { header: record.header, body: record.body }),
             Err(flaw) => Err(block_damage(&name, at, height, flaw.field)),
         }
     }
@@ -320,6 +346,7 @@ impl BlockLog {
             self.closed.remove(&first);
             removed += 1;
         }
+        self.damaged.forget_before(self.first_height());
         if removed > 0 {
             let first = self.first_height();
             self.side.prune(&mut self.disk, first)?;
@@ -329,16 +356,19 @@ impl BlockLog {
 
     /// Starts the log anew behind block `height` with hash `block`, as after a snapshot that was
     /// fetched from others: the next block is `height + 1`, and all that the log held is gone.
-    /// After a crash in the middle the log is the old one or the new one.
+    /// After a crash in the middle the log is the old one or the new one. A log that goes further
+    /// already, with damage that kept its blocks from being executed, stays as it is.
     ///
     /// # Errors
     /// When the storage fails, now or before.
     ///
     /// # Panics
-    /// When the log already has a block above `height`, or another block at it.
+    /// When the log has another block at `height`.
     pub fn restart_after(&mut self, height: Height, block: Digest) -> Result<(), LedgerError> {
         self.disk.check()?;
-        assert!(height >= self.tip.0, "a log is never set back");
+        if height < self.tip.0 {
+            return Ok(());
+        }
         if height == self.tip.0 {
             assert_eq!(block, self.tip.1, "two blocks of one height");
             return Ok(());
@@ -359,6 +389,7 @@ impl BlockLog {
         open::remove_before(&mut self.disk, header.first)?;
         self.open = open;
         self.closed.clear();
+        self.damaged.forget_before(header.first);
         (self.tip, self.head) = ((height, block), None);
         self.side.prune(&mut self.disk, header.first)
     }

@@ -1,12 +1,13 @@
 //! Recovery of the block log.
 
+use super::repair::{Damaged, Scrub};
 use super::side::Side;
 use super::{BlockLog, BlockLogSettings, Open, Recovery, block_damage};
 use crate::LedgerError;
 use crate::disk::{Disk, Window};
 use crate::records::{Cut, Flaw, damage};
 use crate::segment::{
-    Footer, MAX_CAPACITY, SEGMENT_HEADER, SegmentHeader, a_block_follows, parse_name, read_block,
+    Footer, MAX_CAPACITY, SEGMENT_HEADER, SegmentHeader, next_block, parse_name, read_block,
     read_footer, segment_name,
 };
 use std::collections::BTreeMap;
@@ -49,15 +50,22 @@ pub(super) fn open(
     let genesis = (Height(0), Digest(chain.0));
     let mut recovery = Recovery { segments: headers.len(), ..Recovery::default() };
     let mut closed = BTreeMap::new();
+    let mut damaged = Damaged::default();
     let mut tip = genesis;
     let last = headers.pop();
-    for &(first, header) in &headers {
-        let name = segment_name(first);
-        let header = header.map_err(|flaw| damage(&name, 0, flaw.field))?;
-        check_link(&name, &header, closed.is_empty(), tip)?;
-        let mut window = Window::exact(disk.storage(), &name)?;
-        let footer = read_footer(&mut window, &header)?
-            .map_err(|field| damage(&name, window.len(), field.unwrap_or("footer end")))?;
+    for (i, &(first, header)) in headers.iter().enumerate() {
+        let next = headers.get(i + 1).or(last.as_ref()).expect("the last was just taken");
+        fill_gap(first, header, &mut tip, &mut closed, &mut damaged);
+        let footer = match closed_segment(&disk, first, header, closed.is_empty(), tip)? {
+            Ok(footer) => footer,
+            // What is in it comes from others; the next segment says what must be its last hash.
+            Err(field) => {
+                let last = next.1.map_err(|flaw| damage(&segment_name(next.0), 0, flaw.field))?;
+                let footer = Footer::lost((next.0.0 - first.0) as u32, last.parent);
+                damaged.lose(first, footer.count, field);
+                footer
+            }
+        };
         tip = (Height(first.0 + u64::from(footer.count) - 1), footer.last);
         closed.insert(first, footer);
     }
@@ -78,7 +86,7 @@ pub(super) fn open(
             let known = first == tip.0.next();
             let mut window = Window::new(disk.storage(), &name)?;
             let len = window.len();
-            if !known || a_block_follows(&mut window, flaw.resume, tip.0)? {
+            if !known || next_block(&mut window, flaw.resume, tip.0)?.is_some() {
                 return Err(damage(&name, 0, flaw.field));
             }
             let mut open = Open::begin(next(tip, closed.is_empty()), &mut buffer);
@@ -87,6 +95,7 @@ pub(super) fn open(
         }
         Some((first, Ok(header))) => {
             let name = segment_name(first);
+            fill_gap(first, Ok(header), &mut tip, &mut closed, &mut damaged);
             check_link(&name, &header, closed.is_empty(), tip)?;
             tip = (Height(first.0 - 1), header.parent);
             let mut window = Window::exact(disk.storage(), &name)?;
@@ -97,21 +106,30 @@ pub(super) fn open(
                 recover(&mut disk, &name, len, len, &mut recovery)?;
                 Open::begin(next(tip, false), &mut buffer)
             } else {
-                let walk = walk(&disk, &name, &header, &mut tip, &mut head)?;
+                let walk = walk(&disk, &name, &header, (&mut tip, &mut head, &mut damaged))?;
                 let written = recover(&mut disk, &name, walk.end, walk.len, &mut recovery)?;
                 let offsets = walk.offsets;
-                Open { header, name, offsets, written, unsynced: false, new_name: false }
+                if offsets.len() == header.capacity as usize && !damaged.is_empty() {
+                    // Its footer needs offsets that are not known: it is mended as a whole.
+                    damaged.lose(first, header.capacity, "footer");
+                    closed.insert(first, Footer::lost(header.capacity, tip.1));
+                    Open::begin(next(tip, false), &mut buffer)
+                } else {
+                    Open { header, name, offsets, written, unsynced: false, new_name: false }
+                }
             }
         }
     };
     if head.is_none() {
-        head = last_closed_head(&disk, &closed)?;
+        head = last_closed_head(&disk, &closed, &mut damaged)?;
     }
     disk.change(|s| s.sync_dir())?;
     let first = closed.first_key_value().map_or(open.header.first, |(first, _)| *first);
     let newest = closed.last_key_value().map_or(open.header.first, |(first, _)| *first);
     let side = Side::open(&mut disk, chain, (first, newest), &mut recovery)?;
-    let mut log = BlockLog { disk, settings, closed, open, buffer, tip, head, side };
+    let (patch, scrub) = (None, Scrub::default());
+    let mut log =
+        BlockLog { disk, settings, closed, open, buffer, tip, head, side, damaged, patch, scrub };
     if log.open.offsets.len() == log.open.header.capacity as usize {
         recovery.footer_rebuilt = true;
         log.close_segment()?;
@@ -181,13 +199,51 @@ struct Walk {
     len: u64,
 }
 
+/// A file that is missing between two others: its blocks come from others too.
+fn fill_gap(
+    first: Height,
+    header: Result<SegmentHeader, Flaw>,
+    tip: &mut (Height, Digest),
+    closed: &mut BTreeMap<Height, Footer>,
+    damaged: &mut Damaged,
+) {
+    let lowest = tip.0.next();
+    let count = first.0.saturating_sub(lowest.0);
+    let Ok(header) = header else { return };
+    if closed.is_empty() || count == 0 || count > u64::from(MAX_CAPACITY) {
+        return;
+    }
+    damaged.lose(lowest, count as u32, "the file is missing");
+    closed.insert(lowest, Footer::lost(count as u32, header.parent));
+    *tip = (Height(first.0 - 1), header.parent);
+}
+
+/// The footer of a closed segment; otherwise what is wrong with the segment.
+fn closed_segment(
+    disk: &Disk,
+    first: Height,
+    header: Result<SegmentHeader, Flaw>,
+    is_first: bool,
+    tip: (Height, Digest),
+) -> Result<Result<Footer, &'static str>, LedgerError> {
+    let name = segment_name(first);
+    let header = match header {
+        Ok(header) => header,
+        // Where it begins is known from its name; it must follow the one before it.
+        Err(flaw) if !is_first && first == tip.0.next() => return Ok(Err(flaw.field)),
+        Err(flaw) => return Err(damage(&name, 0, flaw.field)),
+    };
+    check_link(&name, &header, is_first, tip)?;
+    let mut window = Window::exact(disk.storage(), &name)?;
+    Ok(read_footer(&mut window, &header)?.map_err(|field| field.unwrap_or("footer end")))
+}
+
 /// Rebuilds the index of a segment that has no whole footer.
 fn walk(
     disk: &Disk,
     name: &str,
     header: &SegmentHeader,
-    tip: &mut (Height, Digest),
-    head: &mut Option<BlockHeader>,
+    (tip, head, damaged): (&mut (Height, Digest), &mut Option<BlockHeader>, &mut Damaged),
 ) -> Result<Walk, LedgerError> {
     let mut window = Window::new(disk.storage(), name)?;
     let (mut offsets, mut at, len) = (Vec::new(), SEGMENT_HEADER as u64, window.len());
@@ -211,10 +267,19 @@ fn walk(
                 at = record.end;
             }
             Err(flaw) => {
-                if a_block_follows(&mut window, flaw.resume, height)? {
+                let Some((found, record)) = next_block(&mut window, flaw.resume, height)? else {
+                    break;
+                };
+                let number = record.header.height;
+                if number.0 >= header.first.0 + u64::from(header.capacity) {
                     return Err(block_damage(name, at, height, flaw.field));
                 }
-                break;
+                // No torn tail: a hole, of which the next whole block tells the end.
+                let count = (number.0 - height.0) as usize;
+                offsets.extend(std::iter::repeat_n(at, count));
+                damaged.note_run(height, count as u32, at, flaw.field);
+                *tip = (Height(number.0 - 1), record.header.parent);
+                at = found;
             }
         }
     }
@@ -224,16 +289,22 @@ fn walk(
 fn last_closed_head(
     disk: &Disk,
     closed: &BTreeMap<Height, Footer>,
+    damaged: &mut Damaged,
 ) -> Result<Option<BlockHeader>, LedgerError> {
     let Some((first, footer)) = closed.last_key_value() else { return Ok(None) };
     let name = segment_name(*first);
     let height = Height(first.0 + u64::from(footer.count) - 1);
+    if damaged.contains(height) {
+        return Ok(None);
+    }
     let mut window = Window::exact(disk.storage(), &name)?;
     let (at, _) = footer.extent(&mut window, footer.count - 1)?;
-    let record = read_block(&mut window, at, Some(height))?
-        .map_err(|flaw| block_damage(&name, at, height, flaw.field))?;
-    if record.hash != footer.last {
-        return Err(damage(&name, footer.start + 20, "footer head hash"));
+    match read_block(&mut window, at, Some(height))? {
+        Ok(record) if record.hash == footer.last => Ok(Some(record.header)),
+        Ok(_) => Err(damage(&name, footer.start + 20, "footer head hash")),
+        Err(flaw) => {
+            damaged.note_run(height, 1, at, flaw.field);
+            Ok(None)
+        }
     }
-    Ok(Some(record.header))
 }

@@ -13,7 +13,6 @@
 
 use super::{Outbox, StateAt, ToLog, ToOrder};
 use crate::NodeError;
-use crate::sync;
 use crate::transfer::message::FetchState;
 use crate::transfer::{Keep, Server};
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +30,7 @@ const MAX_EARLY: usize = 1024;
 /// The write-ahead log, the block log and the snapshots of a replica.
 pub struct LogStage {
     wal: Wal,
-    blocks: BlockLog,
+    pub(super) blocks: BlockLog,
     snapshots: SnapshotStore,
     /// The last record appended, and the last acknowledged.
     appended: PersistId,
@@ -109,6 +108,8 @@ impl LogStage {
                     self.early.insert(height, (block, signatures));
                 }
             }
+            // Executed again behind damage: the log has it, or it is being mended.
+            ToLog::Block { header, .. } if header.height <= self.blocks.tip().0 => {}
             ToLog::Block { header, body } => {
                 self.blocks.append(&header, &body)?;
                 if let Some((block, signatures)) = self.early.remove(&header.height) {
@@ -133,10 +134,9 @@ impl LogStage {
             ToLog::FetchState { by, number, request } => {
                 self.asked.push_back((by, number, request));
             }
-            ToLog::Fetch { by, request } => {
-                let body = sync::serve(&self.blocks, request)?;
-                out.order.push_back(ToOrder::Blocks { to: by, from: request.from, body });
-            }
+            ToLog::Fetch { by, request } => self.serve(by, request, out)?,
+            ToLog::Scrub { bytes } => self.scrub(bytes, out)?,
+            ToLog::Repair { copies } => self.repair(&copies, out)?,
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 mod execute;
 mod log;
 mod manners;
+mod mend;
 mod order;
 mod rhythm;
 
@@ -19,6 +20,7 @@ pub(crate) use order::Head;
 pub(crate) use rhythm::Rhythm;
 
 pub use crate::recover::Stages;
+use crate::repair::Health;
 use crate::sync::{CertifiedBlocks, FetchBlocks};
 use crate::transfer::message::FetchState;
 use crate::transfer::{Install, Pieces};
@@ -26,6 +28,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::{Delivery, PersistId};
+use tercio_ledger::Block;
 use tercio_types::{
     BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Package, Principal,
     ReplicaId, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Timestamp, View,
@@ -84,6 +87,16 @@ pub enum ToLog {
         number: u64,
         /// Which.
         request: FetchState,
+    },
+    /// Look at some bytes of the block log; answered by [`ToOrder::Health`].
+    Scrub {
+        /// About how many.
+        bytes: u64,
+    },
+    /// Put copies in the place of damaged blocks; answered by [`ToOrder::Health`].
+    Repair {
+        /// The copies.
+        copies: Vec<Block>,
     },
     /// Another replica wants blocks.
     Fetch {
@@ -216,6 +229,8 @@ pub enum ToOrder {
         /// The body of the STATE message.
         body: Bytes,
     },
+    /// How the block log is.
+    Health(Health),
     /// Something was dropped; the reason, to be counted.
     Dropped(&'static str),
     /// The answer to [`ToLog::Fetch`].

@@ -12,6 +12,7 @@ use super::manners::Manners;
 use super::{Outbox, Question, ToExecute, ToLog, ToOrder, execute::proposal_time};
 use crate::NodeError;
 use crate::node::NodeStatus;
+use crate::repair::{Repair, RepairStep};
 use crate::sync::{CatchUp, FetchBlocks, Step, SyncSettings};
 use crate::transfer::message::FetchState;
 use crate::transfer::{self, Transfer};
@@ -71,6 +72,7 @@ pub struct OrderStage<P: Protocol> {
     transfer: Transfer,
     /// What is being caught up with.
     target: Option<Arc<CertifiedCheckpoint>>,
+    repair: Repair,
     /// Where to catch up to, once all deliveries are executed.
     wanted: Option<Arc<CertifiedCheckpoint>>,
     /// Deliveries that are not executed yet.
@@ -95,17 +97,19 @@ impl<P: Protocol> OrderStage<P> {
         keyring: Keyring,
         protocol: P,
         head: Head,
-        lag: u16,
+        (lag, scrub_bytes): (u16, u64),
         sync: SyncSettings,
     ) -> Self {
         let membership = keyring.membership().clone();
         let transfer = Transfer::new(me, membership.clone(), lag, sync);
+        let member = (me, membership.n(), membership.suite());
         Self {
             me,
             suite: membership.suite(),
             nic: HostNic::new(keyring.clone()),
             keyring,
             protocol,
+            repair: Repair::new(member, sync.timeout, scrub_bytes),
             catch_up: CatchUp::new(me, membership, sync),
             transfer,
             target: None,
@@ -166,6 +170,11 @@ impl<P: Protocol> OrderStage<P> {
             Ok(Inbound::Blocks(blocks)) => {
                 if let Principal::Replica(peer) = from {
                     let height = Height(blocks.message.seq);
+                    if self.repair.expects(peer, height) {
+                        let step = self.repair.on_blocks(peer, &blocks.message.body, now)?;
+                        self.do_repair(step, out);
+                        return Ok(());
+                    }
                     let step = self.catch_up.on_blocks(peer, height, &blocks.message.body, now);
                     self.do_step(step, now, out);
                 }
@@ -331,6 +340,11 @@ impl<P: Protocol> OrderStage<P> {
                 self.send(to, &answer, out);
                 Ok(())
             }
+            ToOrder::Health(health) => {
+                let step = self.repair.on_health(health, now)?;
+                self.do_repair(step, out);
+                Ok(())
+            }
             ToOrder::Dropped(reason) => {
                 self.drop(reason);
                 Ok(())
@@ -348,7 +362,8 @@ impl<P: Protocol> OrderStage<P> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let fetching = [self.catch_up.deadline(), self.transfer.deadline()];
-        [self.protocol.deadline()].into_iter().chain(fetching).flatten().min()
+        let others = [self.protocol.deadline(), self.repair.deadline()];
+        others.into_iter().chain(fetching).flatten().min()
     }
 
     /// Time has passed.
@@ -363,6 +378,10 @@ impl<P: Protocol> OrderStage<P> {
         if self.transfer.deadline().is_some_and(|at| at <= now) {
             self.transfer.on_timeout(now);
             self.do_transfer(now, out);
+        }
+        if self.repair.deadline().is_some_and(|at| at <= now) {
+            let steps = self.repair.on_timeout(now)?;
+            self.do_repair(steps, out);
         }
         if self.protocol.deadline().is_some_and(|at| at <= now) {
             self.tell(Event::Timeout, now, out)?;
@@ -498,6 +517,19 @@ impl<P: Protocol> OrderStage<P> {
         }
     }
 
+    fn do_repair(&mut self, steps: impl IntoIterator<Item = RepairStep>, out: &mut Outbox) {
+        for step in steps {
+            match step {
+                RepairStep::Scrub(bytes) => out.log.push_back(ToLog::Scrub { bytes }),
+                RepairStep::Place(copies) => out.log.push_back(ToLog::Repair { copies }),
+                RepairStep::Ask { to, request } => {
+                    let (seq, body) = (request.from.0, request.body());
+                    self.send(to, &Plain { kind: Kind::FETCH_BLOCKS, seq, body }, out);
+                }
+            }
+        }
+    }
+
     fn send(&mut self, to: ReplicaId, message: &impl Message, out: &mut Outbox) {
         let keyring = &mut self.keyring;
         let to = Principal::Replica(to);
@@ -562,6 +594,7 @@ impl<P: Protocol> OrderStage<P> {
             catching_up: self.target.is_some() || self.wanted.is_some(),
             transfer: self.transfer.status(),
             busy: self.busy,
+            repair: self.repair.status(),
             protocol: self.protocol.status(),
             dropped,
             evidence: self.evidence.clone(),

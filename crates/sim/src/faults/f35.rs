@@ -1,8 +1,8 @@
-//! f35, torn or corrupt log tail; corrupt middle (malachite#1434).
+//! f35, torn or corrupt log tail (malachite#1434); its corrupt middle is in [`super::f35_middle`].
 
 use super::{R3, demand, four, millis, settle};
 use crate::customer::Workload;
-use crate::{Crash, Disk, Tear, Violation, World};
+use crate::{Crash, Tear, Violation};
 use tercio_types::Height;
 
 /// Changes to the disk after which the power fails: between an append to the write-ahead log and
@@ -12,12 +12,10 @@ use tercio_types::Height;
 const CHANGES: [u64; 3] = [1, 3, 5];
 
 /// The power fails at a backup in the midst of a request; of the bytes that were not synced, every
-/// prefix is left once, with nothing behind it (or, for every eighth, with zeros). Then a byte is
-/// flipped in the middle of each of its files.
+/// prefix is left once, with nothing behind it (or, for every eighth, with zeros).
 ///
-/// With a torn tail the backup cuts it, starts, takes part as before, and starts once more from what
-/// it appended behind the cut. With damage in the middle it does not start, and names the file and
-/// the place.
+/// The backup cuts the torn tail, starts, takes part as before, and starts once more from what it
+/// appended behind the cut.
 pub(super) fn run() -> Result<(), Violation> {
     let mut torn = 0;
     for changes in CHANGES {
@@ -31,8 +29,7 @@ pub(super) fn run() -> Result<(), Violation> {
         }
         torn += most;
     }
-    demand(torn > 100, "f35", || format!("only {torn} torn tails"))?;
-    corrupt_middle()
+    demand(torn > 100, "f35", || format!("only {torn} torn tails"))
 }
 
 /// One torn tail; gives how many unsynced bytes the power failure met.
@@ -58,47 +55,4 @@ fn torn_tail(changes: u64, tear: Tear) -> Result<u64, Violation> {
     let height = world.status(R3)?.height;
     demand(height == Height(3), "f35", || format!("R3 stands at height {height}, not 3"))?;
     Ok(most)
-}
-
-/// Every log file with a byte flipped in its middle.
-fn corrupt_middle() -> Result<(), Violation> {
-    let work = Workload { packages: 12, ops: 1, under_way: 1, pause: millis(5) };
-    let mut world = four(&[work])?;
-    settle(&mut world)?;
-    world.crash(R3, Crash::Power);
-    let whole = world.host(R3).disk().files().fork();
-    let mut damaged = 0;
-    for name in log_files(&whole) {
-        let middle = whole.contents(&name).map_or(0, |bytes| bytes.len()) / 2;
-        let mut files = whole.fork();
-        files.edit(&name, |bytes| bytes[middle] ^= 0x10);
-        match start_from(&mut world, Disk::with_files(files)) {
-            Ok(()) => {
-                let seen = format!("R3 starts though byte {middle} of {name} was flipped");
-                return Err(Violation::new("f35", seen));
-            }
-            Err(text) => demand(text.contains(&name) && text.contains("byte"), "f35", || {
-                format!("byte {middle} of {name} was flipped, and R3 says: {text}")
-            })?,
-        }
-        damaged += 1;
-    }
-    demand(damaged >= 2, "f35", || format!("{damaged} log files"))?;
-    start_from(&mut world, Disk::with_files(whole)).map_err(|text| {
-        Violation::new("f35", format!("R3 does not start from whole files: {text}"))
-    })?;
-    settle(&mut world)
-}
-
-fn log_files(files: &tercio_ledger::MemStorage) -> Vec<String> {
-    let names = tercio_ledger::Storage::list(files).expect("a directory in memory lists");
-    let long = |name: &String| files.contents(name).is_some_and(|bytes| bytes.len() > 1000);
-    names.into_iter().filter(|name| !name.contains("snap")).filter(long).collect()
-}
-
-fn start_from(world: &mut World, disk: Disk) -> Result<(), String> {
-    let now = world.now();
-    let host = world.host_mut(R3);
-    host.replace_disk(disk);
-    host.start(now).map_err(|error| error.to_string())
 }

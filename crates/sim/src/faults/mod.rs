@@ -18,6 +18,7 @@ mod f30;
 mod f31;
 mod f33;
 mod f35;
+mod f35_middle;
 mod f41;
 
 use crate::actors::{FalseSource, Falsehood};
@@ -78,6 +79,7 @@ faults! {
     f31 "one client floods" F31ClientQuotas,
     f33 "votes before the proposal" F33ParkEarlyVotes,
     f35 "torn log tail" F35CutTornTail,
+    f35_middle "corrupt middle of a log" F35MendFromOthers,
     f41 "lost log" F41LearnAfterLoss,
 }
 
