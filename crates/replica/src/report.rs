@@ -59,6 +59,14 @@ pub struct ReplicaReport {
     pub learning: Option<String>,
     /// Whether clients are turned away.
     pub busy: bool,
+    /// When its log was lost: what keeps it from voting.
+    pub learning: Option<String>,
+    /// How many blocks of its log are damaged.
+    pub damaged_blocks: u64,
+    /// How many were mended since the start.
+    pub repaired_blocks: u64,
+    /// How many bytes of the log were looked at for damage since the start.
+    pub scrubbed_bytes: u64,
     /// Packages that wait to be ordered.
     pub pending: u64,
     /// What the next number waits for, when it cannot move.
@@ -184,6 +192,10 @@ impl ReplicaReport {
             transfer: status.transfer.as_ref().map(TransferReport::from),
             learning: protocol.learning.as_ref().map(ToString::to_string),
             busy: status.busy,
+            learning: protocol.learning.map(|learning| learning.to_string()),
+            damaged_blocks: status.repair.damaged,
+            repaired_blocks: status.repair.repaired,
+            scrubbed_bytes: status.repair.scrubbed_bytes,
             pending: protocol.pending as u64,
             waiting: protocol.waiting.as_ref().map(|(awaited, missing)| Waiting {
                 message: awaited.to_string(),

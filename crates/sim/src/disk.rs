@@ -12,6 +12,8 @@ struct Fuse {
     /// How many changes are still carried out.
     left: Option<u64>,
     blown: bool,
+    /// Whether an operation failed though there was power.
+    failed: bool,
 }
 
 /// What a power failure leaves of the bytes that were written and not synced.
@@ -56,12 +58,35 @@ impl Disk {
 
     /// Lets the power fail after `changes` more changes.
     pub fn blow_after(&self, changes: u64) {
-        *self.fuse() = Fuse { left: Some(changes), blown: false };
+        *self.fuse() = Fuse { left: Some(changes), ..Fuse::default() };
     }
 
-    /// Takes the fuse out, unless it has blown.
+    /// Lets the change after `changes` more fail, once. A sync that fails drops the pages that it
+    /// should have written, and they count as written.
+    pub fn fail_after(&self, changes: u64) {
+        self.files.clone().fail_in(changes);
+    }
+
+    /// Lets the disk be full after so many bytes.
+    pub fn full_after(&self, bytes: u64) {
+        self.files.clone().full_after(bytes);
+    }
+
+    /// Whether an operation failed, other than for want of power.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.fuse().failed
+    }
+
+    fn note<R>(&self, result: io::Result<R>) -> io::Result<R> {
+        self.fuse().failed |= result.is_err();
+        result
+    }
+
+    /// Takes the fuse out, unless it has blown, and every fault that has not come yet.
     pub fn mend(&self) {
         self.fuse().left = None;
+        self.files.clone().kill();
     }
 
     /// Whether the power failed.
@@ -143,27 +168,32 @@ impl Storage for Disk {
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.change()?;
-        self.files.append(name, bytes)
+        let done = self.files.append(name, bytes);
+        self.note(done)
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {
         self.change()?;
-        self.files.sync(name)
+        let done = self.files.sync(name);
+        self.note(done)
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
         self.change()?;
-        self.files.remove(name)
+        let done = self.files.remove(name);
+        self.note(done)
     }
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         self.change()?;
-        self.files.rename(from, to)
+        let done = self.files.rename(from, to);
+        self.note(done)
     }
 
     fn sync_dir(&mut self) -> io::Result<()> {
         self.change()?;
-        self.files.sync_dir()
+        let done = self.files.sync_dir();
+        self.note(done)
     }
 }
 

@@ -25,6 +25,11 @@ pub enum Crash {
     /// The power fails after so many more changes to the disk: between an append and its sync, or
     /// in the midst of a recovery.
     PowerAfter(u64),
+    /// After so many more changes to the disk one fails; a sync that fails drops what it should have
+    /// written. The replica must stop by itself.
+    DiskFailsAfter(u64),
+    /// The disk is full after so many more bytes. The replica must stop by itself.
+    DiskFullAfter(u64),
 }
 
 /// Files so small that a short run closes and prunes some.

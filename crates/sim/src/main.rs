@@ -128,6 +128,7 @@ struct Totals {
     restarts: u64,
     equivocations: u64,
     lost_disks: u64,
+    disk_failures: u64,
     acknowledged: u64,
     twice: u64,
     failures: Vec<Failure>,
@@ -143,6 +144,7 @@ impl Totals {
                 self.restarts += report.restarts;
                 self.equivocations += report.equivocations;
                 self.lost_disks += report.lost_disks;
+                self.disk_failures += report.disk_failures;
                 self.acknowledged += report.acknowledged;
             }
             Err(failure) => self.failures.push(*failure),
@@ -156,6 +158,7 @@ impl Totals {
             ("restarts", self.restarts, 500),
             ("equivocations", self.equivocations, 200),
             ("lost disks", self.lost_disks, 100),
+            ("failures of disks", self.disk_failures, 50),
             ("seeds run twice", self.twice, TWICE),
         ];
         let short = demands.iter().filter(|(_, found, least)| found < least);
@@ -215,7 +218,7 @@ fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
     totals.failures.sort_by_key(|failure| failure.seed);
     println!(
         "{} runs over n = {:?}: {} events, {} view changes, {} restarts, {} equivocations, {} lost disks, {} \
-         operations acknowledged, {} seeds run twice with equal traces, {} failed",
+         failures of disks, {} operations acknowledged, {} seeds run twice with equal traces, {} failed",
         totals.runs,
         seeds.n,
         totals.events,
@@ -223,6 +226,7 @@ fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
         totals.restarts,
         totals.equivocations,
         totals.lost_disks,
+        totals.disk_failures,
         totals.acknowledged,
         totals.twice,
         totals.failures.len()
@@ -246,6 +250,7 @@ fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
                 "restarts": totals.restarts,
                 "equivocations": totals.equivocations,
                 "lost_disks": totals.lost_disks,
+                "disk_failures": totals.disk_failures,
                 "acknowledged": totals.acknowledged,
                 "run_twice": totals.twice,
                 "failed": failed,

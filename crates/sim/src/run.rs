@@ -37,6 +37,8 @@ pub struct Report {
     pub equivocations: u64,
     /// Disks of correct replicas that were lost.
     pub lost_disks: u64,
+    /// Replicas that stopped since their disk failed or was full.
+    pub disk_failures: u64,
     /// Operations acknowledged to clients.
     pub acknowledged: u64,
     /// The virtual time that it took, in milliseconds.
@@ -100,6 +102,7 @@ pub fn run(cast: &Arc<Cast>, seed: u64, text: bool) -> Run {
         restarts: world.tally().restarts,
         equivocations: world.tally().equivocations,
         lost_disks: world.tally().lost_disks,
+        disk_failures: world.tally().disk_failures,
         acknowledged: world.acknowledged() as u64,
         virtual_ms: world.now().0 / 1_000_000,
         actors,
@@ -160,10 +163,12 @@ fn any_replica(rng: &mut Rng, n: usize) -> ReplicaId {
 }
 
 fn any_crash(rng: &mut Rng) -> Crash {
-    match rng.below(4) {
-        0 => Crash::Kill,
-        1 => Crash::Power,
-        _ => Crash::PowerAfter(rng.below(30)),
+    match rng.below(16) {
+        0..=3 => Crash::Kill,
+        4..=7 => Crash::Power,
+        8..=13 => Crash::PowerAfter(rng.below(30)),
+        14 => Crash::DiskFailsAfter(rng.below(30)),
+        _ => Crash::DiskFullAfter(rng.below(4000)),
     }
 }
 

@@ -342,6 +342,9 @@ impl<T: VoteTable> Pbft<T> {
         }
         let mut again = Vec::new();
         for (&seq, slot) in &mut self.slots {
+            if !stands(Defence::F05RepeatVotes) {
+                break;
+            }
             if let Some((view, digest)) = slot.accepted {
                 if view == self.view && !self.changing {
                     slot.proposal = Some((view, digest));

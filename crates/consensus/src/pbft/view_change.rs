@@ -196,7 +196,9 @@ impl<T: VoteTable> Pbft<T> {
             .map(|(_, vc)| vc.content.view)
             .collect();
         later.sort_unstable_by(|a, b| b.cmp(a));
-        if let Some(&target) = later.get(self.membership.weak_quorum() - 1)
+        let enough =
+            if stands(Defence::F21JoinOnWeakQuorum) { self.membership.weak_quorum() } else { 1 };
+        if let Some(&target) = later.get(enough - 1)
             && self.may_leave_for(target)
         {
             return self.leave(target);

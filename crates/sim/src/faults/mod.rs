@@ -5,20 +5,24 @@
 mod f01;
 mod f03;
 mod f04;
+mod f05;
 mod f06;
 mod f08;
 mod f14;
 mod f16;
 mod f18;
+mod f21;
 mod f22;
 mod f23;
 mod f24;
 mod f25;
 mod f30;
 mod f31;
+mod f32;
 mod f33;
 mod f35;
 mod f35_middle;
+mod f36;
 mod f41;
 
 use crate::actors::{FalseSource, Falsehood};
@@ -66,20 +70,24 @@ faults! {
     f01 "equivocating primary" F01OneDigestPerNumber,
     f03 "state forgotten after restart" F03RememberPromises,
     f04 "crash between signing and persisting" F04PersistBeforeSend,
+    f05 "a restarted replica repeats its vote" F05RepeatVotes,
     f06 "view change drops a prepared request" F06CarryPrepared,
     f08 "new view without a quorum" F08DistinctViewChanges,
     f14 "gaps after a view change" F14NullRequests,
     f16 "client MAC attack" F16VouchForClients,
     f18 "censoring primary" F18RequestTimers,
+    f21 "a view named by one replica" F21JoinOnWeakQuorum,
     f22 "source lowers its offer" F22NeverLower,
     f23 "pieces that belong elsewhere" F23PieceByDigest,
     f24 "source sends junk or stalls" F24SwitchSource,
     f25 "forged blocks" F25FullCertificate,
     f30 "numbers beyond the watermarks" F30Watermarks,
     f31 "one client floods" F31ClientQuotas,
+    f32 "unsigned, malformed or absurd request" F32CheckClients,
     f33 "votes before the proposal" F33ParkEarlyVotes,
     f35 "torn log tail" F35CutTornTail,
     f35_middle "corrupt middle of a log" F35MendFromOthers,
+    f36 "failed fsync, full disk" F36FailStop,
     f41 "lost log" F41LearnAfterLoss,
 }
 

@@ -134,6 +134,10 @@ impl World {
                 self.power_failed(i);
                 Ok(())
             }
+            Err(error) if self.hosts[i].disk().failed() => {
+                self.disk_failed(i, &error.to_string());
+                Ok(())
+            }
             Err(error) if self.hosts[i].is_correct() => {
                 Err(Violation::new("halt", format!("{id:?} stopped: {error}")))
             }

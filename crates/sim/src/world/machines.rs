@@ -27,6 +27,10 @@ impl World {
                 self.power_failed(i);
                 Ok(())
             }
+            Err(error) if self.hosts[i].disk().failed() => {
+                self.disk_failed(i, &error.to_string());
+                Ok(())
+            }
             Err(error) => {
                 let text = format!("{id:?} does not start: {error}");
                 Err(Violation::new("halt", text))
@@ -37,9 +41,11 @@ impl World {
     /// Takes a replica's machine down.
     pub fn crash(&mut self, id: ReplicaId, how: Crash) {
         let i = id.index();
-        if let Crash::PowerAfter(changes) = how {
-            self.hosts[i].disk().blow_after(changes);
-            return;
+        match how {
+            Crash::PowerAfter(changes) => return self.hosts[i].disk().blow_after(changes),
+            Crash::DiskFailsAfter(changes) => return self.hosts[i].disk().fail_after(changes),
+            Crash::DiskFullAfter(bytes) => return self.hosts[i].disk().full_after(bytes),
+            Crash::Kill | Crash::Power => {}
         }
         self.trace.note(self.now, format_args!("{id:?} goes down: {how:?}"));
         self.hosts[i].stop(how);
@@ -61,7 +67,22 @@ impl World {
         }
     }
 
-    /// Starts a replica again by itself, so long after its fuse has blown.
+    /// A replica stopped, since its disk failed; the machine goes on, with what the page cache has.
+    pub(super) fn disk_failed(&mut self, i: usize, why: &str) {
+        let id = self.hosts[i].id();
+        self.trace.note(self.now, format_args!("{id:?} stops: {why}"));
+        self.tally.disk_failures += 1;
+        self.hosts[i].stop(Crash::Kill);
+        for c in 0..self.customers.len() {
+            self.customers[c].disconnected(id, self.now);
+            self.serve(c).expect("losing a link completes nothing");
+        }
+        if let Some(pause) = self.repair.get(&id) {
+            self.plan(self.now + *pause, Act::Restart(id));
+        }
+    }
+
+    /// Starts a replica again by itself, so long after its fuse has blown or its disk has failed.
     pub fn repair_after(&mut self, id: ReplicaId, pause: Duration) {
         self.repair.insert(id, pause);
     }
@@ -120,7 +141,7 @@ impl World {
                 let id = self.primary();
                 self.repair_after(id, pause);
                 self.crash(id, how);
-                if !matches!(how, Crash::PowerAfter(_)) {
+                if matches!(how, Crash::Kill | Crash::Power) {
                     self.plan(self.now + pause, Act::Restart(id));
                 }
             }

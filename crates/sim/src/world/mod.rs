@@ -155,6 +155,8 @@ pub struct Tally {
     pub equivocations: u64,
     /// Disks of correct replicas that were lost.
     pub lost_disks: u64,
+    /// Replicas that stopped since their disk failed or was full.
+    pub disk_failures: u64,
 }
 
 /// What a primary proposed at one number of one view, and to whom.
