@@ -59,8 +59,6 @@ pub struct ReplicaReport {
     pub learning: Option<String>,
     /// Whether clients are turned away.
     pub busy: bool,
-    /// When its log was lost: what keeps it from voting.
-    pub learning: Option<String>,
     /// How many blocks of its log are damaged.
     pub damaged_blocks: u64,
     /// How many were mended since the start.
@@ -192,7 +190,6 @@ impl ReplicaReport {
             transfer: status.transfer.as_ref().map(TransferReport::from),
             learning: protocol.learning.as_ref().map(ToString::to_string),
             busy: status.busy,
-            learning: protocol.learning.map(|learning| learning.to_string()),
             damaged_blocks: status.repair.damaged,
             repaired_blocks: status.repair.repaired,
             scrubbed_bytes: status.repair.scrubbed_bytes,

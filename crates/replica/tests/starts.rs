@@ -90,7 +90,7 @@ fn malformed_settings_name_line_and_key() {
     );
     assert_eq!(
         replace("layout = \"all-in-one\"", "durability = \"group(0)\""),
-        "tercio.toml:2: durability: unknown durability; write memory, sync, or group(N) with N \
+        "tercio.toml:2: durability: unknown durability; write memory, sync, group, or group(N) with N \
          from 1 to 1000 milliseconds"
     );
     assert_eq!(
