@@ -33,6 +33,10 @@ MUST_NOT_KNOW = {
 # Not of its own: the simulator uses the client's core, which does no I/O, but stands in one crate
 # with the client that does.
 MUST_NOT_NAME = {"tercio-sim": {"tercio-transport", "mio", "rustix", "tokio"}}
+# Remote memory stands alone: it knows nothing of the engine and its ledger, nor they of it.
+OURS = STAGES | JOINED | APPS | {"tercio-types", "tercio-wire", "tercio-crypto"}
+for name in ("tercio-prism", "tercio-unsafe-sys"):
+    MUST_NOT_KNOW[name] = {"mio", "tokio"} | OURS
 for app in APPS:
     MUST_NOT_KNOW[app] = IO | (STAGES - {"tercio-execution"}) | JOINED
 

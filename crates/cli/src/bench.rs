@@ -5,6 +5,7 @@ mod calibrate;
 mod fault;
 mod network;
 mod overload;
+mod prism;
 mod transfer;
 
 use crate::failure::Failure;
@@ -21,6 +22,9 @@ pub(crate) enum Command {
     Overload(overload::Args),
     /// Measure how a replica that lost its disk comes back under load
     Transfer(transfer::Args),
+    /// Measure remote memory and PRISM-KV, after the paper's figures
+    #[command(subcommand)]
+    Prism(prism::Command),
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
@@ -30,5 +34,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Fault(args) => fault::run(&args),
         Command::Overload(args) => overload::run(&args),
         Command::Transfer(args) => transfer::run(&args),
+        Command::Prism(command) => prism::run(&command),
     }
 }

@@ -16,6 +16,7 @@ mod folder;
 mod init;
 mod keygen;
 mod output;
+mod prism;
 mod session;
 mod start;
 mod status;
@@ -63,6 +64,9 @@ enum Command {
     Audit(audit::Args),
     /// Make a secret key file and print its public key
     Keygen(keygen::Args),
+    /// Serve and use remote memory, and a key-value store on it
+    #[command(subcommand)]
+    Prism(prism::Command),
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         Command::Start(args) => start::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Keygen(args) => keygen::run(&args),
+        Command::Prism(command) => prism::run(&command),
         Command::Bench(command) => bench::run(command),
     };
     match result {

@@ -1,0 +1,230 @@
+//! Measurements against a running server, for the paper's figures: what each operation costs
+//! ([`ops`]), and what loads reach on PRISM-KV and on Pilaf ([`loads`]). Everything here measures and
+//! returns plain data with units in the field names; [`plot`] draws it.
+//!
+//! Client and server each keep a processor busy. Comparisons are interleaved, A B A B, and reported
+//! as the median of the pairs' ratios with their spread.
+
+pub mod loads;
+pub mod ops;
+pub mod paper;
+pub mod plot;
+pub mod server;
+
+use crate::client::{Client, ClientError};
+use crate::clock;
+use crate::op::Capability;
+use crate::transport::udp::UdpLink;
+use crate::transport::{Endpoint, Link};
+use std::io;
+
+/// How a measurement reaches the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Transport {
+    /// Rings in shared memory.
+    #[serde(rename = "shm")]
+    Shm,
+    /// Datagrams, each with system calls of its own at the client.
+    #[serde(rename = "udp")]
+    Udp,
+    /// Datagrams, many a system call, with GSO and GRO.
+    #[serde(rename = "udp-gso")]
+    UdpGso,
+    /// A stream.
+    #[serde(rename = "tcp")]
+    Tcp,
+}
+
+impl Transport {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Udp => "udp",
+            Self::UdpGso => "udp-gso",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// The transport with this name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        [Self::Shm, Self::Udp, Self::UdpGso, Self::Tcp].into_iter().find(|t| t.name() == name)
+    }
+
+    /// How many requests a throughput measurement has under way.
+    #[must_use]
+    pub const fn window(self) -> usize {
+        match self {
+            Self::Udp => 8,
+            Self::Shm | Self::UdpGso | Self::Tcp => 48,
+        }
+    }
+}
+
+/// A server that was started for measuring, as it reports itself.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Served {
+    /// How it is reached.
+    pub transport: Transport,
+    /// Where it listens.
+    pub endpoint: String,
+    /// What opens PRISM-KV's memory and calls, in hexadecimal.
+    pub prism: String,
+    /// What opens Pilaf's.
+    pub pilaf: String,
+    /// What opens the memory that single operations are measured on.
+    pub plain: String,
+    /// The address of a region of `objects` objects of [`Served::stride`] bytes.
+    pub region: u64,
+    /// The address of a table of pointers to them.
+    pub table: u64,
+    /// A pool whose buffers hold one object.
+    pub pool: u8,
+    /// How many objects there are, in each of them.
+    pub objects: u64,
+    /// The bytes of an object.
+    pub value: usize,
+    /// The distance of objects in bytes.
+    pub stride: u64,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// The server cannot be reached.
+    #[error("the measurement's server cannot be reached: {0}")]
+    Io(#[from] io::Error),
+    /// A request failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A command failed.
+    #[error(transparent)]
+    Driver(#[from] crate::kv::driver::DriverError),
+    /// What was read is not what was stored.
+    #[error("a measurement read what was never stored, or an operation failed: {0}")]
+    Wrong(String),
+}
+
+impl Served {
+    fn link(&self) -> Result<Box<dyn Link>, BenchError> {
+        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        let endpoint: Endpoint = self.endpoint.parse().map_err(wrong)?;
+        Ok(match (self.transport, endpoint) {
+            (Transport::Udp, Endpoint::Udp(address)) => Box::new(UdpLink::open(address, false)?),
+            (_, endpoint) => endpoint.link()?,
+        })
+    }
+
+    /// Connects under one of its capabilities.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub fn client(&self, capability: &str) -> Result<Client, BenchError> {
+        let capability = u128::from_str_radix(capability, 16)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok(Client::connect(self.link()?, Capability(capability))?)
+    }
+}
+
+/// Latencies of single requests, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies(Vec<u32>);
+
+impl Latencies {
+    /// Records one.
+    pub fn record(&mut self, nanos: u64) {
+        self.0.push(u32::try_from(nanos).unwrap_or(u32::MAX));
+    }
+
+    /// Takes in what another recorded.
+    pub fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Of so many of a thousand, the longest, in microseconds; and the mean.
+    #[must_use]
+    pub fn summary(&mut self) -> LatencySummary {
+        self.0.sort_unstable();
+        let at = |permille: usize| {
+            let index = (self.0.len() * permille / 1000).min(self.0.len().saturating_sub(1));
+            self.0.get(index).map_or(0.0, |nanos| round(f64::from(*nanos) / 1e3, 3))
+        };
+        let sum: f64 = self.0.iter().map(|nanos| f64::from(*nanos)).sum();
+        let mean_us = round(sum / self.0.len().max(1) as f64 / 1e3, 3);
+        LatencySummary { p50_us: at(500), p99_us: at(990), mean_us }
+    }
+}
+
+/// A distribution of latencies.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct LatencySummary {
+    /// Half took at most this.
+    pub p50_us: f64,
+    /// 99 of 100 took at most this.
+    pub p99_us: f64,
+    /// On average.
+    pub mean_us: f64,
+}
+
+/// The median of pairs' ratios.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Ratio {
+    /// The median.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// How many pairs.
+    pub pairs: usize,
+}
+
+impl Ratio {
+    /// Of these ratios.
+    #[must_use]
+    pub fn of(mut ratios: Vec<f64>) -> Self {
+        ratios.sort_by(f64::total_cmp);
+        let median = median_of_sorted(&ratios);
+        let (min, max) = (ratios.first(), ratios.last());
+        let value = |v: Option<&f64>| round(v.copied().unwrap_or(0.0), 3);
+        Self { median: round(median, 3), min: value(min), max: value(max), pairs: ratios.len() }
+    }
+}
+
+/// The median.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    median_of_sorted(&values)
+}
+
+fn median_of_sorted(values: &[f64]) -> f64 {
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+/// `value` with so many decimals.
+#[must_use]
+pub fn round(value: f64, decimals: i32) -> f64 {
+    let unit = 10f64.powi(decimals);
+    (value * unit).round() / unit
+}
+
+/// Keeps this thread on one processor, if the system lets it.
+pub fn pin(processor: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    set.set(processor % count);
+    // Without it the figures are noisier.
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+pub(crate) fn seconds_since(start_ns: u64) -> f64 {
+    (clock::now_ns() - start_ns) as f64 / 1e9
+}

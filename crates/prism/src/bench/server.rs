@@ -1,0 +1,115 @@
+//! The server that measurements run against: PRISM-KV, Pilaf and plain memory, filled with the same
+//! objects.
+
+use super::{Served, Transport};
+use crate::engine::Engine;
+use crate::kv::Hash;
+use crate::kv::pilaf::PilafServer;
+use crate::kv::server::{Config, KvServer};
+use crate::memory::{Memory, Rights};
+use crate::op::Capability;
+use crate::rng::mix;
+use crate::server::{Options, Server};
+use crate::transport::{Endpoint, Port, udp::UdpPort};
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Buffers beyond one an object: what clients may have in hand before they report it.
+const SPARE_BUFFERS: u32 = 8192;
+
+/// The value of an object: its number in every word.
+pub fn fill(value: &mut [u8], key: u64) {
+    for chunk in value.chunks_mut(8) {
+        let bytes = mix(key).to_le_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    }
+}
+
+/// Makes and fills the server. It listens on loopback only.
+///
+/// # Errors
+/// When there is not so much memory, or the path cannot be used.
+pub fn make(
+    objects: u32,
+    value: usize,
+    (transport, shm): (Transport, &Path),
+    options: Options,
+) -> io::Result<(Server, Served)> {
+    let memory = Arc::new(Memory::new());
+    let random = || getrandom::u64().map_err(|error| io::Error::other(error.to_string()));
+    let capability = || -> io::Result<Capability> {
+        Ok(Capability(u128::from(random()?) << 64 | u128::from(random()?)))
+    };
+    let (prism, pilaf, plain) = (capability()?, capability()?, capability()?);
+    let failed = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+
+    let mut config = Config::fixed(objects, value, SPARE_BUFFERS);
+    config.hash = Hash::Collisionless;
+    let slots = config.slots;
+    let mut kv = KvServer::new(&memory, prism, 0, &config)?;
+    let baseline_size = (8, value);
+    let baseline_hash = (Hash::Collisionless, 0);
+    let count = u64::from(objects);
+    let mut baseline =
+        PilafServer::new(&memory, pilaf, baseline_hash, slots, count, baseline_size)?;
+    let stride = value.next_multiple_of(64) as u64;
+    let region = memory.register(plain, Rights::ALL, (stride * count) as usize)?;
+    let table = memory.register(plain, Rights::ALL, objects as usize * 16)?;
+    let pool = memory.register_pool(plain, Rights::ALL, value, SPARE_BUFFERS, SPARE_BUFFERS)?;
+    let view = memory.view(0);
+    let mut bytes = vec![0; value];
+    for key in 0..count {
+        fill(&mut bytes, key);
+        let name = key.to_le_bytes();
+        kv.load(&view, &name, &bytes).map_err(|why| failed(why.to_string()))?;
+        baseline.put(&view, &name, &bytes).map_err(|why| failed(why.to_string()))?;
+        let at = region.plus(key * stride);
+        let words = view.words(at).expect("registered just now");
+        for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
+            let mut value = [0; 8];
+            value[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(value), Relaxed);
+        }
+        let slot = view.words(table.plus(key * 16)).expect("registered just now");
+        slot[0].store(at.0, Relaxed);
+        slot[1].store(value as u64, Relaxed);
+    }
+    drop(view);
+
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let endpoint = match transport {
+        Transport::Shm => Endpoint::Shm(shm.to_owned()),
+        Transport::Udp | Transport::UdpGso => Endpoint::Udp(loopback),
+        Transport::Tcp => Endpoint::Tcp(loopback),
+    };
+    let (port, endpoint): (Box<dyn Port>, Endpoint) = if transport == Transport::Udp {
+        let port = UdpPort::bind(loopback, false)?;
+        let address = port.local_addr()?;
+        (Box::new(port), Endpoint::Udp(address))
+    } else {
+        endpoint.port()?
+    };
+
+    let mut engine = Engine::new(Arc::clone(&memory), 0, random()? as u32);
+    engine.serve(prism, Box::new(kv));
+    engine.serve(pilaf, Box::new(baseline));
+    let hex = |capability: Capability| format!("{:032x}", capability.0);
+    let (prism, pilaf, plain) = (hex(prism), hex(pilaf), hex(plain));
+    let served = Served {
+        transport,
+        endpoint: endpoint.to_string(),
+        prism,
+        pilaf,
+        plain,
+        region: region.0,
+        table: table.0,
+        pool,
+        objects: count,
+        value,
+        stride,
+    };
+    Ok((Server::new(engine, vec![port], options), served))
+}

@@ -1,0 +1,283 @@
+//! Runs requests. What an operation means is defined by [`crate::reference`]; this is the same,
+//! fast: in place, in one pass, without allocating.
+//!
+//! A batch of requests is touched three times: the first pass asks for the cache lines that hold
+//! pointers (slots), the second follows the pointers and asks for what they point to (buffers), the
+//! third runs the requests. Two dependent misses of one request so become misses of many requests
+//! under way at once.
+
+use crate::memory::{Place, Rights, Scratch, View};
+use crate::op::{
+    Action, Addr, Capability, Cas, Deref, MAX_CAS_WORDS, Masks, Mode, Operand, Source, Status,
+};
+use crate::wire::{AnswerWriter, Request};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many operations of a request are looked at ahead.
+const AHEAD: usize = 4;
+
+/// Asks for what a request will need first.
+pub(crate) fn prefetch_slots(view: &View<'_>, request: &Request<'_>, allocations: &mut usize) {
+    for op in request.ops().take(AHEAD) {
+        match op.action {
+            Action::Read { addr, len, deref, .. } => match deref {
+                Deref::Direct => view.prefetch(addr, len as usize),
+                Deref::Indirect | Deref::Bounded => view.prefetch(addr, 16),
+            },
+            Action::Write { addr, .. } | Action::FetchAdd { addr, .. } => view.prefetch(addr, 16),
+            Action::Cas(cas) => view.prefetch(cas.target, 16),
+            Action::Allocate { pool, .. } => {
+                view.prefetch_free(pool, *allocations);
+                *allocations += 1;
+            }
+        }
+    }
+}
+
+/// Asks for what the pointers that were asked for point to.
+pub(crate) fn prefetch_buffers(view: &View<'_>, request: &Request<'_>) {
+    for op in request.ops().take(AHEAD) {
+        if let Action::Read { addr, len, deref, .. } = op.action
+            && deref != Deref::Direct
+            && let Some((to, bound)) = view.peek(addr)
+        {
+            let bound = if deref == Deref::Bounded { bound } else { u64::MAX };
+            view.prefetch(to, (u64::from(len)).min(bound) as usize);
+        }
+    }
+}
+
+/// Runs a request.
+pub(crate) fn run(
+    view: &View<'_>,
+    request: &Request<'_>,
+    answer: &mut AnswerWriter<'_>,
+    spare: &mut Vec<u64>,
+) {
+    let scratch = Scratch::default();
+    let by = request.header.capability;
+    let mut run = Run { view, by, scratch: &scratch, spare };
+    let mut succeeded = true;
+    for op in request.ops() {
+        let status = answer.result(|out| {
+            if op.conditional && !succeeded {
+                return (Status::Skipped, 0);
+            }
+            let before = out.len();
+            match run.action(&op.action, out) {
+                Ok((status, bytes)) => (status, bytes),
+                Err(status) => {
+                    assert_eq!(out.len(), before, "a fault gives no data");
+                    (status, 0)
+                }
+            }
+        });
+        succeeded = status == Status::Ok;
+    }
+}
+
+struct Run<'a> {
+    view: &'a View<'a>,
+    by: Capability,
+    scratch: &'a Scratch,
+    spare: &'a mut Vec<u64>,
+}
+
+impl<'a> Run<'a> {
+    #[inline]
+    fn locate(&self, addr: Addr, len: usize, right: Rights) -> Result<Place<'a>, Status> {
+        self.view.locate(addr, len, right, self.by, self.scratch)
+    }
+
+    /// Where the operation's memory is, and how many bytes of it at most.
+    #[inline]
+    fn follow(&self, addr: Addr, deref: Deref) -> Result<(Addr, u64), Status> {
+        let size = match deref {
+            Deref::Direct => return Ok((addr, u64::MAX)),
+            Deref::Indirect => 8,
+            Deref::Bounded => 16,
+        };
+        let place = self.locate(addr, size, Rights::READ)?;
+        if !place.is_aligned(size) {
+            return Err(Status::Misaligned);
+        }
+        let _guard = self.view.guard(&place);
+        let words = place.words(size / 8);
+        let bound = words.get(1).map_or(u64::MAX, |word| word.load(Ordering::Relaxed));
+        Ok((Addr(words[0].load(Ordering::Relaxed)), bound))
+    }
+
+    #[inline]
+    fn action(
+        &mut self,
+        action: &Action<'_>,
+        out: &mut Vec<u64>,
+    ) -> Result<(Status, usize), Status> {
+        match *action {
+            Action::Read { addr, len, deref, redirect } => {
+                let (addr, bound) = self.follow(addr, deref)?;
+                let len = u64::from(len).min(bound) as usize;
+                let place = self.locate(addr, len, Rights::READ)?;
+                match redirect {
+                    None => {
+                        self.view.read(&place, len, out);
+                        Ok((Status::Ok, len))
+                    }
+                    Some(to) => {
+                        let to = self.locate(to, len, Rights::WRITE)?;
+                        self.spare.clear();
+                        self.view.read(&place, len, self.spare);
+                        self.view.write(&to, self.spare, len);
+                        Ok((Status::Ok, 0))
+                    }
+                }
+            }
+            Action::Write { addr, deref, source } => {
+                let (addr, bound) = self.follow(addr, deref)?;
+                let len = match source {
+                    Source::Inline(data) => data.len(),
+                    Source::At(_, len) => len as usize,
+                };
+                let len = (len as u64).min(bound) as usize;
+                let place = self.locate(addr, len, Rights::WRITE)?;
+                match source {
+                    Source::Inline(data) => self.view.write(&place, data.words(), len),
+                    Source::At(from, _) => {
+                        let from = self.locate(from, len, Rights::READ)?;
+                        self.spare.clear();
+                        self.view.read(&from, len, self.spare);
+                        self.view.write(&place, self.spare, len);
+                    }
+                }
+                if deref == Deref::Bounded {
+                    out.push(len as u64);
+                    return Ok((Status::Ok, 8));
+                }
+                Ok((Status::Ok, 0))
+            }
+            Action::Allocate { pool, data, redirect } => {
+                let to = match redirect {
+                    None => None,
+                    Some(to) => {
+                        // Before a buffer is taken: a fault has no effect.
+                        self.view.can_allocate(pool, data.words().len() * 8, self.by)?;
+                        let to = self.locate(to, 8, Rights::WRITE)?;
+                        if !to.is_aligned(8) {
+                            return Err(Status::Misaligned);
+                        }
+                        Some(to)
+                    }
+                };
+                let addr = self.view.allocate(pool, data.words(), self.by)?;
+                match to {
+                    Some(to) => {
+                        self.view.write(&to, &[addr.0], 8);
+                        Ok((Status::Ok, 0))
+                    }
+                    None => {
+                        out.push(addr.0);
+                        Ok((Status::Ok, 8))
+                    }
+                }
+            }
+            Action::Cas(cas) => self.cas(&cas, out),
+            Action::FetchAdd { addr, indirect, addend } => {
+                let deref = if indirect { Deref::Indirect } else { Deref::Direct };
+                let (addr, _) = self.follow(addr, deref)?;
+                let place = self.locate(addr, 8, Rights::ATOMIC)?;
+                if !place.is_aligned(8) {
+                    return Err(Status::Misaligned);
+                }
+                let _guard = self.view.guard(&place);
+                let word = &place.words(1)[0];
+                let old = word.load(Ordering::Relaxed);
+                word.store(old.wrapping_add(addend), Ordering::Relaxed);
+                out.push(old);
+                Ok((Status::Ok, 8))
+            }
+        }
+    }
+
+    fn operand(&self, operand: &Operand<'_>, words: usize) -> Result<[u64; 4], Status> {
+        let mut value = [0; MAX_CAS_WORDS];
+        match *operand {
+            Operand::Inline(inline) => value[..words].copy_from_slice(inline),
+            Operand::At(addr) => {
+                let place = self.locate(addr, words * 8, Rights::READ)?;
+                if !place.is_aligned(8) {
+                    return Err(Status::Misaligned);
+                }
+                let _guard =
+                    if place.is_in_line(words * 8) { self.view.guard(&place) } else { None };
+                for (value, word) in value.iter_mut().zip(place.words(words)) {
+                    *value = word.load(Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(value)
+    }
+
+    fn cas(&self, cas: &Cas<'_>, out: &mut Vec<u64>) -> Result<(Status, usize), Status> {
+        let words = usize::from(cas.words);
+        let deref = if cas.indirect { Deref::Indirect } else { Deref::Direct };
+        let (target, _) = self.follow(cas.target, deref)?;
+        let place = self.locate(target, words * 8, Rights::ATOMIC)?;
+        if !place.is_aligned(8) || !place.is_in_line(words * 8) {
+            return Err(Status::Misaligned);
+        }
+        let data = self.operand(&cas.data, words)?;
+        let comparand = match &cas.comparand {
+            None => data,
+            Some(comparand) => self.operand(comparand, words)?,
+        };
+        let _guard = self.view.guard(&place);
+        let target: &[AtomicU64] = place.words(words);
+        let mut holds = cas.mode == Mode::Equal;
+        let mut decided = false;
+        for i in 0..words {
+            let old = target[i].load(Ordering::Relaxed);
+            out.push(old);
+            let mask = cas.masks.compare(i);
+            let (new, old) = (comparand[i] & mask, old & mask);
+            if !decided && new != old {
+                decided = true;
+                holds = match cas.mode {
+                    Mode::Equal => false,
+                    Mode::Greater => new > old,
+                    Mode::Less => new < old,
+                };
+            }
+        }
+        if !holds {
+            return Ok((Status::Miss, words * 8));
+        }
+        for i in 0..words {
+            let mask = cas.masks.swap(i);
+            if mask != 0 {
+                let old = target[i].load(Ordering::Relaxed);
+                target[i].store(old & !mask | data[i] & mask, Ordering::Relaxed);
+            }
+        }
+        Ok((Status::Ok, words * 8))
+    }
+}
+
+impl Masks<'_> {
+    fn compare(&self, word: usize) -> u64 {
+        match self {
+            Self::Words { compare, .. } => whole(compare >> word & 1 != 0),
+            Self::Bits { compare, .. } => compare[word],
+        }
+    }
+
+    fn swap(&self, word: usize) -> u64 {
+        match self {
+            Self::Words { swap, .. } => whole(swap >> word & 1 != 0),
+            Self::Bits { swap, .. } => swap[word],
+        }
+    }
+}
+
+const fn whole(selected: bool) -> u64 {
+    if selected { u64::MAX } else { 0 }
+}

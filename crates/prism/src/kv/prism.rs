@@ -1,0 +1,538 @@
+//! PRISM-KV's client side (the paper's section 6), with what the paper leaves open closed.
+//!
+//! A **GET** is one bounded indirect READ of the key's slot: the buffer that the slot points to, of
+//! the bound's length. It takes effect there. An empty slot ends the search, another key's sends it
+//! to the next slot.
+//!
+//! A **PUT** takes two round trips. The first reads the slot and what it points to, *the slot first*:
+//! if the slot changes between the two, the swap later misses; in the other order it could replace
+//! another key's item. The second is one chain: take a buffer and write the item into it, its address
+//! going to scratch memory; swap the slot from the old pointer to the new one if it is still the old
+//! one; tell the new buffer's address. Compare and swap operands differ, hence the comparand. The
+//! swap is where a PUT takes effect.
+//!
+//! * On a hit the old buffer is reported to be freed. On a miss the new one is: its address went to
+//!   scratch memory, so the chain's last operation reads it, whatever happened before.
+//! * A miss means that somebody wrote the slot between the two round trips. If the slot now holds the
+//!   same key, that write may count as the later one, and this PUT is complete: nobody could tell the
+//!   difference. If it holds another key (two clients inserting at once), the search goes on. (A
+//!   DELETE has to try again: if the write was a DELETE, too, both would say that they removed it.)
+//! * Pointers carry the buffer's generation, so that a slot that went from one buffer to another and
+//!   back to the first is not taken for unchanged.
+//!
+//! In **one round trip** a PUT replaces an item that is where its search begins, if its key is short
+//! enough for a compare-and-swap (24 bytes): the chain reads the slot to scratch memory, compares
+//! the key in the buffer with a compare-and-swap that swaps nothing, and goes on as above, with the
+//! comparand from scratch memory. Otherwise nothing happens and the two round trips follow. This goes
+//! beyond the paper; [`PrismClient::one_round`] asks for it.
+//!
+//! A **DELETE** puts a tombstone: an item that says that the key has no value. Its slot stays with
+//! the key until the table grows.
+
+use super::layout::{
+    Hash, MAX_KEY, SLOT, has_key, is_tombstone, item, item_bytes, put_bytes, put_item,
+};
+use super::server::{DESCRIBE, MAX_CLASSES};
+use super::{Command, Done, Progress, StoreClient, StoreError};
+use crate::client::Draft;
+use crate::engine::{FREE, MAX_FREED};
+use crate::op::{
+    Action, Addr, Cas, Deref, MAX_CAS_WORDS, MAX_DATA, Masks, Mode, Op, Operand, Payload, Source,
+    Status,
+};
+use crate::wire::Answer;
+use crate::zoo::{Defence, stands};
+
+/// Buffers are reported when so many are at hand.
+const FREES_AT_ONCE: usize = 32;
+/// Attempts of one command before it gives up.
+const MAX_ATTEMPTS: u32 = 1000;
+/// How long to wait for buffers to become free, in nanoseconds, and how often.
+const WAIT_FOR_ROOM_NS: u64 = 200_000;
+const MAX_WAITS: u32 = 5000;
+/// The longest key that a compare-and-swap can compare, behind the item's header.
+const SHORT_KEY: usize = (MAX_CAS_WORDS - 1) * 8;
+/// Of an item's header, what says how long the key is.
+const KEY_LENGTH: u64 = 0xffff;
+
+const NEW: Addr = Addr::scratch(0);
+const NEW_BOUND: Addr = Addr::scratch(8);
+const OLD: Addr = Addr::scratch(16);
+
+#[derive(Clone, Debug)]
+struct Table {
+    addr: Addr,
+    slots: u64,
+    hash: Hash,
+    seed: u64,
+    /// Pools and what a buffer holds, ascending.
+    pools: Vec<(u8, usize)>,
+}
+
+/// One client's view of a PRISM-KV store.
+#[derive(Debug, Default)]
+pub struct PrismClient {
+    /// Unknown at first.
+    table: Option<Table>,
+    one_round: bool,
+    /// Buffers to be reported.
+    frees: Vec<u64>,
+    /// How often a PUT's swap missed.
+    pub misses: u64,
+}
+
+impl PrismClient {
+    /// A client that asks for the table when it first needs it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// PUTs of known keys take one round trip where they can.
+    #[must_use]
+    pub fn one_round(self) -> Self {
+        Self { one_round: true, ..self }
+    }
+
+    /// The buffers that were not reported yet.
+    #[must_use]
+    pub fn unreported(&self) -> usize {
+        self.frees.len()
+    }
+}
+
+/// Where a command is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Idle,
+    /// Asked for the table.
+    Describe,
+    Get,
+    /// A PUT's or DELETE's first round trip.
+    Probe,
+    /// Its second.
+    Install,
+    /// Both in one.
+    OneRound,
+    /// Gave buffers back, since there are none left.
+    MakeRoom,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Verb {
+    #[default]
+    Get,
+    Put,
+    Delete,
+}
+
+/// A command under way.
+#[derive(Debug, Default)]
+pub struct PrismTask {
+    state: State,
+    verb: Verb,
+    key: Vec<u8>,
+    /// Of a PUT or DELETE the item to store, of a GET the one that was found.
+    item: Vec<u64>,
+    /// The slot that is looked at, counted from where the search began.
+    probe: u64,
+    /// What that slot held.
+    old: Addr,
+    /// A swap missed: what holds the same key now came later.
+    missed: bool,
+    /// The key may be elsewhere than where one round trip would look.
+    no_one_round: bool,
+    attempts: u32,
+    waits: u32,
+}
+
+impl StoreClient for PrismClient {
+    type Task = PrismTask;
+
+    fn begin(&mut self, task: &mut PrismTask, command: Command<'_>, draft: &mut Draft) -> Progress {
+        let (verb, key, value) = match command {
+            Command::Get(key) => (Verb::Get, key, None),
+            Command::Put(key, value) => (Verb::Put, key, Some(value)),
+            Command::Delete(key) => (Verb::Delete, key, None),
+        };
+        let PrismTask { key: own, item, .. } = task;
+        own.clear();
+        item.clear();
+        own.extend_from_slice(key);
+        if !(1..=MAX_KEY).contains(&key.len()) {
+            return Progress::Ended(Err(StoreError::BadKey));
+        }
+        if verb != Verb::Get {
+            put_item(item, key, value);
+        }
+        let (key, item) = (std::mem::take(own), std::mem::take(item));
+        *task = PrismTask { verb, key, item, ..PrismTask::default() };
+        self.search(task, draft)
+    }
+
+    fn proceed(
+        &mut self,
+        task: &mut PrismTask,
+        answer: &Answer<'_>,
+        draft: &mut Draft,
+    ) -> Progress {
+        draft.clear();
+        if let Some(why) = answer.rejected {
+            return Progress::Ended(Err(StoreError::Rejected(why)));
+        }
+        task.attempts += 1;
+        if task.attempts > MAX_ATTEMPTS {
+            return Progress::Ended(Err(StoreError::Contended));
+        }
+        match task.state {
+            State::Idle => Progress::Ended(Err(StoreError::Confused)),
+            State::Describe => match Table::of_words(answer.body()) {
+                Some(table) => {
+                    self.table = Some(table);
+                    self.search(task, draft)
+                }
+                None => Progress::Ended(Err(StoreError::Confused)),
+            },
+            State::Get => self.found(task, answer, draft),
+            State::Probe => self.probed(task, answer, draft),
+            State::Install => self.installed(task, answer, draft),
+            State::OneRound => self.one_rounded(task, answer, draft),
+            State::MakeRoom => self.at_slot(task, draft),
+        }
+    }
+
+    fn value<'t>(&self, task: &'t PrismTask) -> &'t [u8] {
+        item(&task.item).and_then(|item| item.value).unwrap_or_default()
+    }
+
+    fn background(&mut self, draft: &mut Draft, all: bool) -> bool {
+        if self.frees.len() < if all { 1 } else { FREES_AT_ONCE } {
+            return false;
+        }
+        self.report(draft);
+        true
+    }
+}
+
+impl PrismClient {
+    fn report(&mut self, draft: &mut Draft) {
+        draft.clear();
+        let from = self.frees.len().saturating_sub(MAX_FREED);
+        draft.call(FREE, &self.frees[from..]);
+        self.frees.truncate(from);
+    }
+
+    /// Begins at the key's first slot.
+    fn search(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+        task.probe = 0;
+        task.missed = false;
+        self.at_slot(task, draft)
+    }
+
+    /// The key may be in this slot, or belong there.
+    fn at_slot(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+        draft.clear();
+        let Some(table) = &self.table else {
+            task.state = State::Describe;
+            draft.call(DESCRIBE, &[]);
+            return Progress::Send;
+        };
+        if task.probe >= table.slots {
+            return Progress::Ended(match task.verb {
+                Verb::Get | Verb::Delete => Ok(Done::Absent),
+                Verb::Put => Err(StoreError::NoRoom),
+            });
+        }
+        let slot = table.slot(&task.key, task.probe);
+        let bounded = |len: usize| Action::Read {
+            addr: slot,
+            len: len as u32,
+            deref: Deref::Bounded,
+            redirect: None,
+        };
+        if task.verb == Verb::Get {
+            task.state = State::Get;
+            let longest = table.pools.last().map_or(8, |(_, size)| *size);
+            draft.op(bounded(longest));
+            return Progress::Send;
+        }
+        if table.pool_for(task.item.len() * 8).is_none() {
+            return Progress::Ended(Err(StoreError::BadValue));
+        }
+        if self.one_round
+            && task.verb == Verb::Put
+            && !task.no_one_round
+            && task.probe == 0
+            && task.key.len() <= SHORT_KEY
+        {
+            return self.one_round_trip(task, slot, draft);
+        }
+        task.state = State::Probe;
+        let read_slot =
+            Action::Read { addr: slot, len: SLOT as u32, deref: Deref::Direct, redirect: None };
+        // The key is all that is needed of what is there.
+        let read_key = bounded(item_bytes(task.key.len(), 0));
+        if stands(Defence::SlotBeforeData) {
+            draft.op(read_slot);
+            draft.op(read_key);
+        } else {
+            draft.op(read_key);
+            draft.op(read_slot);
+        }
+        Progress::Send
+    }
+
+    /// Asks for the table again and begins anew: it has moved.
+    fn moved(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+        self.table = None;
+        self.search(task, draft)
+    }
+
+    fn found(&mut self, task: &mut PrismTask, answer: &Answer<'_>, draft: &mut Draft) -> Progress {
+        let Some([read]) = answer.take() else {
+            return Progress::Ended(Err(StoreError::Confused));
+        };
+        match read.status {
+            Status::Ok => {}
+            Status::NullPointer => return Progress::Ended(Ok(Done::Absent)),
+            // The table's address, or a pointer that was replaced in this very moment.
+            Status::UnknownRegion | Status::Stale => return self.moved(task, draft),
+            fault => return Progress::Ended(Err(StoreError::Fault(fault))),
+        }
+        let Some(there) = item(read.data.words()) else {
+            return Progress::Ended(Err(StoreError::Confused));
+        };
+        if there.key != task.key {
+            task.probe += 1;
+            return self.at_slot(task, draft);
+        }
+        if there.value.is_none() {
+            return Progress::Ended(Ok(Done::Absent));
+        }
+        task.item.clear();
+        task.item.extend_from_slice(read.data.words());
+        Progress::Ended(Ok(Done::Found))
+    }
+
+    fn probed(&mut self, task: &mut PrismTask, answer: &Answer<'_>, draft: &mut Draft) -> Progress {
+        let Some([mut slot, mut there]) = answer.take() else {
+            return Progress::Ended(Err(StoreError::Confused));
+        };
+        if !stands(Defence::SlotBeforeData) {
+            (slot, there) = (there, slot);
+        }
+        match slot.status {
+            Status::Ok => {}
+            Status::UnknownRegion | Status::Stale => return self.moved(task, draft),
+            fault => return Progress::Ended(Err(StoreError::Fault(fault))),
+        }
+        let Some(old) = slot.data.words().first() else {
+            return Progress::Ended(Err(StoreError::Confused));
+        };
+        task.old = Addr(*old);
+        match there.status {
+            Status::Ok if !has_key(there.data.words(), &task.key) => {
+                task.probe += 1;
+                return self.at_slot(task, draft);
+            }
+            Status::Ok if task.verb == Verb::Delete && is_tombstone(there.data.words()) => {
+                return Progress::Ended(Ok(Done::Absent));
+            }
+            Status::Ok if task.missed && task.verb == Verb::Put => {
+                return Progress::Ended(Ok(Done::Stored));
+            }
+            Status::Ok => {}
+            Status::NullPointer if task.verb == Verb::Delete => {
+                return Progress::Ended(Ok(Done::Absent));
+            }
+            // The slot was empty at both looks, or filled between them: then the swap misses.
+            Status::NullPointer => {}
+            Status::UnknownRegion | Status::Stale => return self.moved(task, draft),
+            fault => return Progress::Ended(Err(StoreError::Fault(fault))),
+        }
+        self.install(task, draft)
+    }
+
+    fn install(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+        let Some(table) = &self.table else { return self.moved(task, draft) };
+        task.state = State::Install;
+        let slot = table.slot(&task.key, task.probe);
+        let pool = table.pool_for(task.item.len() * 8).expect("looked at before");
+        put_chain(draft, task, pool, slot, Operand::Inline(&[task.old.0, 0]), false);
+        Progress::Send
+    }
+
+    fn installed(
+        &mut self,
+        task: &mut PrismTask,
+        answer: &Answer<'_>,
+        draft: &mut Draft,
+    ) -> Progress {
+        let Some([_, allocated, swapped, new]) = answer.take() else {
+            return Progress::Ended(Err(StoreError::Confused));
+        };
+        self.swapped(task, [allocated.status, swapped.status], new.data, task.old, draft)
+    }
+
+    /// After a chain: `new` is what scratch memory held of the new buffer's address.
+    fn swapped(
+        &mut self,
+        task: &mut PrismTask,
+        [allocated, swapped]: [Status; 2],
+        new: Payload<'_>,
+        old: Addr,
+        draft: &mut Draft,
+    ) -> Progress {
+        if swapped == Status::Ok {
+            if !old.is_null() {
+                self.frees.push(old.0);
+            }
+            return Progress::Ended(Ok(Done::Stored));
+        }
+        if let [new, ..] = new.words()
+            && *new != 0
+            && stands(Defence::FreeAfterMiss)
+        {
+            self.frees.push(*new);
+        }
+        match (allocated, swapped) {
+            (Status::Ok, Status::Miss) => {
+                self.misses += 1;
+                task.missed = true;
+                task.no_one_round = true;
+                self.at_slot(task, draft)
+            }
+            (Status::Ok, Status::UnknownRegion | Status::Stale) => self.moved(task, draft),
+            (Status::Ok, fault) => Progress::Ended(Err(StoreError::Fault(fault))),
+            (Status::Empty, _) => {
+                task.waits += 1;
+                task.attempts = 0;
+                if task.waits > MAX_WAITS {
+                    return Progress::Ended(Err(StoreError::NoRoom));
+                }
+                if self.frees.is_empty() {
+                    return match self.at_slot(task, draft) {
+                        Progress::Send => Progress::SendAfter(WAIT_FOR_ROOM_NS),
+                        other => other,
+                    };
+                }
+                task.state = State::MakeRoom;
+                self.report(draft);
+                Progress::Send
+            }
+            (fault, _) => Progress::Ended(Err(StoreError::Fault(fault))),
+        }
+    }
+
+    fn one_round_trip(&mut self, task: &mut PrismTask, slot: Addr, draft: &mut Draft) -> Progress {
+        let table = self.table.as_ref().expect("the slot is from it");
+        let pool = table.pool_for(task.item.len() * 8).expect("looked at before");
+        task.state = State::OneRound;
+        draft.op(Action::Read {
+            addr: slot,
+            len: SLOT as u32,
+            deref: Deref::Direct,
+            redirect: Some(OLD),
+        });
+        // Is it this key's? Compares the item's header, as far as it is the key's length, and the key.
+        let mut key = vec![task.key.len() as u64];
+        put_bytes(&mut key, &task.key);
+        let mut compare = [u64::MAX; MAX_CAS_WORDS];
+        compare[0] = KEY_LENGTH;
+        let words = key.len();
+        draft.op(Op::from(Action::Cas(Cas {
+            mode: Mode::Equal,
+            target: OLD,
+            indirect: true,
+            words: words as u8,
+            data: Operand::Inline(&key),
+            comparand: None,
+            masks: Masks::Bits { compare: &compare[..words], swap: &[0; 4][..words] },
+        }))
+        .conditional());
+        put_chain(draft, task, pool, slot, Operand::At(OLD), true);
+        draft.op(Action::Read { addr: OLD, len: 8, deref: Deref::Direct, redirect: None });
+        Progress::Send
+    }
+
+    fn one_rounded(
+        &mut self,
+        task: &mut PrismTask,
+        answer: &Answer<'_>,
+        draft: &mut Draft,
+    ) -> Progress {
+        let Some([read, same, _, allocated, swapped, new, old]) = answer.take() else {
+            return Progress::Ended(Err(StoreError::Confused));
+        };
+        if read.status != Status::Ok {
+            return self.moved(task, draft);
+        }
+        if same.status != Status::Ok {
+            // An empty slot, or another key's.
+            task.no_one_round = true;
+            return self.at_slot(task, draft);
+        }
+        let Some(old) = old.data.words().first() else {
+            return Progress::Ended(Err(StoreError::Confused));
+        };
+        let statuses = [allocated.status, swapped.status];
+        self.swapped(task, statuses, new.data, Addr(*old), draft)
+    }
+}
+
+/// Takes a buffer, writes the item, swaps the slot from `old`, tells the buffer's address.
+fn put_chain(
+    draft: &mut Draft,
+    task: &PrismTask,
+    pool: u8,
+    slot: Addr,
+    old: Operand<'_>,
+    conditional: bool,
+) {
+    let bound = [task.item.len() as u64 * 8];
+    let source = Source::Inline(Payload::of_words(&bound));
+    let write = Action::Write { addr: NEW_BOUND, deref: Deref::Direct, source };
+    draft.op(Op { conditional, action: write });
+    let data = Payload::of_words(&task.item);
+    draft.op(Op::from(Action::Allocate { pool, data, redirect: Some(NEW) }).conditional());
+    draft.op(Op::from(Action::Cas(Cas {
+        mode: Mode::Equal,
+        target: slot,
+        indirect: false,
+        words: 2,
+        data: Operand::At(NEW),
+        comparand: Some(old),
+        // The pointer, with its generation, is what has to be the same.
+        masks: Masks::Words { compare: 0b01, swap: 0b11 },
+    }))
+    .conditional());
+    draft.op(Action::Read { addr: NEW, len: 8, deref: Deref::Direct, redirect: None });
+}
+
+impl Table {
+    fn of_words(words: &[u64]) -> Option<Self> {
+        let ([addr, slots, hash, seed], pools) = words.split_first_chunk()?;
+        let pools: Vec<_> = pools.iter().map(|pool| (*pool as u8, (pool >> 8) as usize)).collect();
+        let sensible = slots.is_power_of_two()
+            && Addr(*addr).offset() + slots.saturating_mul(SLOT) < Addr::MAX_OFFSET
+            && (1..=MAX_CLASSES).contains(&pools.len())
+            && pools.iter().all(|(_, size)| (8..=MAX_DATA).contains(size));
+        sensible.then_some(Self {
+            addr: Addr(*addr),
+            slots: *slots,
+            hash: Hash::of_number(*hash)?,
+            seed: *seed,
+            pools,
+        })
+    }
+
+    fn slot(&self, key: &[u8], probe: u64) -> Addr {
+        let slot = (self.hash.slot(self.seed, key, self.slots) + probe) & (self.slots - 1);
+        self.addr.plus(slot * SLOT)
+    }
+
+    fn pool_for(&self, bytes: usize) -> Option<u8> {
+        self.pools.iter().find(|(_, size)| *size >= bytes).map(|(pool, _)| *pool)
+    }
+}

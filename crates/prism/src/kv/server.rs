@@ -1,0 +1,368 @@
+//! PRISM-KV's server side: it registers the memory, tells clients where it is, and looks after it.
+//! No GET, PUT or DELETE passes through here.
+//!
+//! **Growth.** When more than half of the slots are in use, the table is copied into one of twice
+//! the size. The old table's region is unregistered first, which ends all operations on it; a client
+//! that still has its address is told so, asks for the new one and begins again. Tombstones are left
+//! behind on that occasion, and only then: a slot that becomes empty while clients are searching
+//! would let a key be stored twice. The copy happens between two batches and stops the store for as
+//! long as it takes (some 20 ns a slot).
+//!
+//! **Sweep.** A client that dies between taking a buffer and storing it, or before it reports the
+//! buffer that it replaced, leaves a buffer behind that nobody can reach. After a client was lost,
+//! buffers that are taken and in no slot are noted, and given back if that is still so after a grace
+//! period. (A chain takes and stores a buffer within one request, so that no other live client's
+//! buffer stays unreachable for that long, but for those that it is about to report: its report
+//! then comes too late and is refused, which harms nobody.) The same is done when a pool is used up,
+//! since clients that are idle do not hurry to report what they replaced.
+
+use super::layout::{Hash, SLOT, item, item_words, put_item};
+use crate::engine::Service;
+use crate::memory::{Memory, Rights, View};
+use crate::op::{Addr, Capability, Reject, Status};
+use crate::zoo::{Defence, stands};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// The call that asks where the store is. Answered with [`describe`]'s words.
+pub(crate) const DESCRIBE: u64 = 1;
+/// The longest table of buffer sizes.
+pub(crate) const MAX_CLASSES: usize = 32;
+/// Sweeps are at least so many nanoseconds apart.
+const SWEEP_EVERY_NS: u64 = 100_000_000;
+
+/// Buffers of one size.
+#[derive(Clone, Copy, Debug)]
+pub struct Class {
+    /// How many bytes of item (header, key, value) a buffer holds.
+    pub payload: usize,
+    /// How many there are at first.
+    pub posted: u32,
+    /// How many there may become.
+    pub limit: u32,
+}
+
+/// How a store begins.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Slots at first, a power of two.
+    pub slots: u64,
+    /// How keys find their slots.
+    pub hash: Hash,
+    /// Buffer sizes, ascending.
+    pub classes: Vec<Class>,
+    /// Fill freed buffers, so that a reader of a stale address would notice.
+    pub poison: bool,
+}
+
+impl Config {
+    /// For up to `items` items of any size: buffers of 64 bytes to 16 KiB, each twice as long as the
+    /// one before, so that at most half of one is wasted. Memory is taken as it is used.
+    #[must_use]
+    pub fn general(items: u32) -> Self {
+        // Any of the sizes may be what is stored, and some buffers are always on their way back.
+        let limit = items.saturating_add((items / 8).max(1024));
+        let class = |size: usize| Class { payload: size - 8, posted: 1024.min(limit), limit };
+        let classes = (6..=14).map(|bits| class(1 << bits)).collect();
+        Self { slots: 1024, hash: Hash::Mixed, classes, poison: false }
+    }
+
+    /// For `items` items of one size under keys of eight bytes that are numbers below `items`, and
+    /// so many more buffers than items.
+    #[must_use]
+    pub fn fixed(items: u32, value: usize, more: u32) -> Self {
+        let payload = super::layout::item_bytes(8, value);
+        let limit = items + more;
+        let small = Class { payload: 56, posted: 64, limit: items.max(64) };
+        let class = Class { payload, posted: limit, limit };
+        // Half of the slots stay free.
+        let slots = u64::from(items).next_power_of_two() * 2;
+        let classes = if payload > 56 { vec![small, class] } else { vec![class] };
+        Self { slots, hash: Hash::Collisionless, classes, poison: false }
+    }
+}
+
+/// What a store's server knows of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StoreCount {
+    /// Slots of the table.
+    pub slots: u64,
+    /// Slots with a value.
+    pub items: u64,
+    /// Slots with a tombstone.
+    pub tombstones: u64,
+    /// Buffers of all sizes that are free or will be.
+    pub free: u64,
+    /// Buffers of all sizes that are taken.
+    pub taken: u64,
+    /// How often the table grew.
+    pub growths: u64,
+    /// Buffers that a sweep found.
+    pub swept: u64,
+}
+
+/// A store's server side.
+#[derive(Debug)]
+pub struct KvServer {
+    capability: Capability,
+    table: Addr,
+    slots: u64,
+    hash: Hash,
+    seed: u64,
+    /// Region numbers of the pools and what a buffer holds.
+    pools: Vec<(u8, usize)>,
+    growths: u64,
+    swept: u64,
+    sweep_due: bool,
+    sweep_ns: u64,
+    /// Buffers that were unreachable, and the epoch in which that was seen.
+    suspects: Option<(u64, Vec<Addr>)>,
+}
+
+impl KvServer {
+    /// Registers a store's memory under a capability. `seed` spreads the keys; it should not be known
+    /// to whoever chooses them.
+    ///
+    /// # Errors
+    /// When there is not so much memory, or the configuration makes no sense.
+    pub fn new(
+        memory: &Memory,
+        capability: Capability,
+        seed: u64,
+        config: &Config,
+    ) -> io::Result<Self> {
+        let ascending = config.classes.is_sorted_by(|a, b| a.payload < b.payload);
+        if !config.slots.is_power_of_two()
+            || !ascending
+            || !(1..=MAX_CLASSES).contains(&config.classes.len())
+        {
+            let what = "slots are a power of two, and buffer sizes ascend";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        if config.poison {
+            memory.poison_freed();
+        }
+        let table = memory.register(capability, Self::TABLE_RIGHTS, Self::bytes(config.slots)?)?;
+        let pools = config.classes.iter().map(|class| {
+            let rights = Rights::READ.and(Rights::WRITE).and(Rights::ALLOCATE).and(Rights::ATOMIC);
+            let (posted, limit) = (class.posted, class.limit);
+            let pool = memory.register_pool(capability, rights, class.payload, posted, limit)?;
+            Ok((pool, class.payload))
+        });
+        let pools = pools.collect::<io::Result<_>>()?;
+        Ok(Self {
+            capability,
+            table,
+            slots: config.slots,
+            hash: config.hash,
+            seed,
+            pools,
+            growths: 0,
+            swept: 0,
+            sweep_due: false,
+            sweep_ns: 0,
+            suspects: None,
+        })
+    }
+
+    const TABLE_RIGHTS: Rights = Rights::READ.and(Rights::WRITE).and(Rights::ATOMIC);
+
+    fn bytes(slots: u64) -> io::Result<usize> {
+        usize::try_from(slots.saturating_mul(SLOT))
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "no such size of memory"))
+    }
+
+    /// Stores an item directly, as a store is filled before it is served.
+    ///
+    /// # Errors
+    /// [`Status::Empty`] or [`Status::TooLong`] when there is no buffer for it.
+    pub fn load(&mut self, view: &View<'_>, key: &[u8], value: &[u8]) -> Result<(), Status> {
+        let mut words = Vec::new();
+        put_item(&mut words, key, Some(value));
+        let bytes = words.len() * 8;
+        let (pool, _) =
+            self.pools.iter().find(|(_, size)| *size >= bytes).ok_or(Status::TooLong)?;
+        let slot = self.free_slot(view, key).ok_or(Status::Empty)?;
+        let addr = view.allocate(*pool, &words, self.capability)?;
+        slot[1].store(bytes as u64, Relaxed);
+        slot[0].store(addr.0, Relaxed);
+        Ok(())
+    }
+
+    /// The first empty slot for a key that is not in the table.
+    fn free_slot<'v>(&self, view: &'v View<'_>, key: &[u8]) -> Option<&'v [AtomicU64]> {
+        let table = view.words(self.table)?;
+        let first = self.hash.slot(self.seed, key, self.slots);
+        let at = |i: u64| ((first + i) & (self.slots - 1)) as usize * 2;
+        (0..self.slots).map(|i| &table[at(i)..at(i) + 2]).find(|slot| slot[0].load(Relaxed) == 0)
+    }
+
+    /// Counts what is there.
+    #[must_use]
+    pub fn count(&self, memory: &Memory, view: &View<'_>) -> StoreCount {
+        let mut count = StoreCount {
+            slots: self.slots,
+            growths: self.growths,
+            swept: self.swept,
+            ..StoreCount::default()
+        };
+        for pointer in self.pointers(view) {
+            match self.item_at(view, pointer, |item| item.value.is_some()) {
+                Some(true) => count.items += 1,
+                _ => count.tombstones += 1,
+            }
+        }
+        for (pool, _) in &self.pools {
+            let pool = memory.pool_count(*pool).expect("registered by us");
+            count.free += u64::from(pool.free + pool.waiting);
+            count.taken += u64::from(pool.taken);
+        }
+        count
+    }
+
+    /// Where a pool's buffers are, for each.
+    pub fn pools(&self) -> impl Iterator<Item = u8> {
+        self.pools.iter().map(|(pool, _)| *pool)
+    }
+
+    fn pointers<'v>(&self, view: &'v View<'_>) -> impl Iterator<Item = Addr> + use<'v> {
+        let table = view.words(self.table).unwrap_or_default();
+        table.iter().step_by(2).map(|word| Addr(word.load(Acquire))).filter(|a| !a.is_null())
+    }
+
+    fn item_at<R>(
+        &self,
+        view: &View<'_>,
+        addr: Addr,
+        read: impl FnOnce(super::layout::Item<'_>) -> R,
+    ) -> Option<R> {
+        let words = view.words(addr)?;
+        let size = item_words(words.first()?.load(Relaxed));
+        let words: Vec<u64> = words.get(..size)?.iter().map(|word| word.load(Relaxed)).collect();
+        item(&words).map(read)
+    }
+
+    /// Copies the table into one with room.
+    fn grow(&mut self, memory: &Memory) -> io::Result<()> {
+        let old = self.table;
+        let slots = self.slots * 2;
+        let new = memory.register(self.capability, Self::TABLE_RIGHTS, Self::bytes(slots)?)?;
+        // From here on no operation can change the old table.
+        let words = memory.take(old);
+        (self.table, self.slots) = (new, slots);
+        self.growths += 1;
+        let view = memory.view(0);
+        for pair in words.iter().flat_map(|words| words.chunks_exact(2)) {
+            let (pointer, bound) = (Addr(pair[0].load(Relaxed)), pair[1].load(Relaxed));
+            if pointer.is_null() {
+                continue;
+            }
+            let key = self.item_at(&view, pointer, |item| item.value.map(|_| item.key.to_vec()));
+            match key.flatten() {
+                Some(key) => {
+                    let slot = self.free_slot(&view, &key).expect("twice as many slots");
+                    slot[1].store(bound, Relaxed);
+                    slot[0].store(pointer.0, Relaxed);
+                }
+                None => {
+                    // A tombstone has done its duty. One that is stale already is nobody's.
+                    let _ = view.retire(pointer, self.capability);
+                }
+            }
+        }
+        drop(view);
+        if !stands(Defence::RetireTable) {
+            memory.put_back(old, self.capability, Self::TABLE_RIGHTS, words);
+        }
+        Ok(())
+    }
+
+    fn unreachable(&self, view: &View<'_>) -> Vec<Addr> {
+        let mut reachable: Vec<Addr> = self.pointers(view).collect();
+        reachable.sort_unstable();
+        let taken = self
+            .pools
+            .iter()
+            .flat_map(|(pool, _)| view.taken(*pool, self.capability).expect("registered by us"));
+        let mut lost: Vec<Addr> =
+            taken.filter(|addr| reachable.binary_search(addr).is_err()).collect();
+        lost.sort_unstable();
+        lost
+    }
+
+    fn sweep(&mut self, memory: &Memory, now_ns: u64) {
+        match self.suspects.take() {
+            None if self.sweep_due && now_ns.saturating_sub(self.sweep_ns) >= SWEEP_EVERY_NS => {
+                (self.sweep_due, self.sweep_ns) = (false, now_ns);
+                let view = memory.view(0);
+                let unreachable = self.unreachable(&view);
+                self.suspects = Some((memory.epochs().retired(), unreachable));
+            }
+            None => {}
+            Some((epoch, suspects)) if !memory.epochs().is_over(epoch) => {
+                self.suspects = Some((epoch, suspects));
+            }
+            Some((_, suspects)) => {
+                let view = memory.view(0);
+                let unreachable = self.unreachable(&view);
+                for addr in suspects {
+                    let still = unreachable.binary_search(&addr).is_ok();
+                    if still && view.retire(addr, self.capability).is_ok() {
+                        self.swept += 1;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Service for KvServer {
+    fn call(&mut self, _: &View<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
+        if body != [DESCRIBE] {
+            return Err(Reject::UnknownMethod);
+        }
+        out.extend([self.table.0, self.slots, self.hash.number(), self.seed]);
+        out.extend(self.pools.iter().map(|(pool, size)| u64::from(*pool) | (*size as u64) << 8));
+        Ok(())
+    }
+
+    fn maintain(&mut self, memory: &Memory, now_ns: u64) {
+        // Each slot in use has a buffer of its own; those that are in no slot are few.
+        let mut taken = 0;
+        for (pool, _) in &self.pools {
+            let count = memory.pool_count(*pool).expect("registered by us");
+            taken += u64::from(count.taken);
+            // Clients may hold the rest without hurrying to report it.
+            self.sweep_due |= count.taken == count.limit && stands(Defence::Sweep);
+        }
+        if taken > self.slots / 2 {
+            // Without memory for a longer table the old one has to do, until it is full.
+            let _ = self.grow(memory);
+        }
+        self.sweep(memory, now_ns);
+    }
+
+    fn client_lost(&mut self) {
+        self.sweep_due = stands(Defence::Sweep);
+    }
+}
+
+/// A store that its server shares with whoever counts it, such as a test.
+#[derive(Debug)]
+pub struct Shared<S>(pub Arc<std::sync::Mutex<S>>);
+
+impl<S: Service> Service for Shared<S> {
+    fn call(&mut self, view: &View<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
+        self.0.lock().expect("nobody panics with the store in hand").call(view, body, out)
+    }
+
+    fn maintain(&mut self, memory: &Memory, now_ns: u64) {
+        self.0.lock().expect("nobody panics with the store in hand").maintain(memory, now_ns);
+    }
+
+    fn client_lost(&mut self) {
+        self.0.lock().expect("nobody panics with the store in hand").client_lost();
+    }
+}

@@ -1,0 +1,34 @@
+//! PRISM: remote memory with indirection, allocation, enhanced compare-and-swap and chaining, in
+//! software, and a key-value store on it. After Burke et al., "PRISM: Rethinking the RDMA Interface
+//! for Distributed Systems", SOSP'21. `docs/prism.md` is the guide, with the limits; this crate does
+//! not need the rest of Tercio.
+//!
+//! A server registers regions of memory; a client sends a *request*, a short chain of operations on
+//! them, and gets one answer: one round trip, whatever the chain. Begin with [`op`], the words of
+//! the interface, and [`mod@reference`], which defines what each operation does. Then:
+//!
+//! - [`memory`] and `exec` are the server's memory and the fast executor; [`engine`] puts
+//!   connections and at-most-once execution before them. None of the three does I/O.
+//! - [`wire`] has the bytes. [`transport`] carries them: shared memory between processes, UDP, TCP,
+//!   and a simulated network.
+//! - [`client`] sends requests and retries them.
+//! - [`kv`] is PRISM-KV, with what the paper leaves open closed, and Pilaf to compare it with.
+//! - [`check`] decides whether histories are linearizable; [`ycsb`] makes loads; [`bench`] measures.
+
+pub mod bench;
+pub mod check;
+pub mod client;
+pub mod clock;
+pub mod engine;
+pub mod epoch;
+mod exec;
+pub mod kv;
+pub mod memory;
+pub mod op;
+pub mod reference;
+pub mod rng;
+pub mod server;
+pub mod transport;
+pub mod wire;
+pub mod ycsb;
+pub mod zoo;

@@ -1,0 +1,57 @@
+//! The bug zoo: switches that take a correction of the paper's scheme away, so that a test can show
+//! that it would notice. Without the feature `zoo` every defence stands and asking costs nothing.
+
+/// A defence, named by what it prevents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defence {
+    /// Addresses carry generations: a buffer that was given back and taken again is told apart.
+    Generations,
+    /// An update reads the slot before the data, so that a change between them is noticed.
+    SlotBeforeData,
+    /// A client learns the address of a buffer that it took and could not install, and frees it.
+    FreeAfterMiss,
+    /// A request that arrives twice is run once.
+    AtMostOnce,
+    /// The server looks for buffers that crashed clients left behind.
+    Sweep,
+    /// The old table's address dies when the table grows.
+    RetireTable,
+}
+
+#[cfg(feature = "zoo")]
+mod switch {
+    use super::Defence;
+    use std::cell::Cell;
+
+    thread_local!(static OFF: Cell<Option<Defence>> = const { Cell::new(None) });
+
+    /// Whether `defence` stands on this thread.
+    #[must_use]
+    pub fn stands(defence: Defence) -> bool {
+        OFF.get() != Some(defence)
+    }
+
+    /// Runs `scenario` with `defence` taken away on this thread.
+    pub fn without<R>(defence: Defence, scenario: impl FnOnce() -> R) -> R {
+        struct Restore;
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                OFF.set(None);
+            }
+        }
+        let _restore = Restore;
+        OFF.set(Some(defence));
+        scenario()
+    }
+}
+
+#[cfg(feature = "zoo")]
+pub use switch::{stands, without};
+
+/// Whether `defence` stands. Without the feature `zoo`, always.
+#[cfg(not(feature = "zoo"))]
+#[must_use]
+#[inline(always)]
+pub const fn stands(_defence: Defence) -> bool {
+    true
+}

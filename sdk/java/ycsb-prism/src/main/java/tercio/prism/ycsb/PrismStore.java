@@ -1,0 +1,323 @@
+package tercio.prism.ycsb;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/** PRISM-KV's client side, as crates/prism/src/kv/prism.rs has it, one command at a time. */
+final class PrismStore implements AutoCloseable {
+  private static final int FREE = 0;
+  private static final int DESCRIBE = 1;
+  private static final int FREES_AT_ONCE = 32;
+  private static final int MAX_ATTEMPTS = 1000;
+  private static final int MAX_WAITS = 5000;
+
+  private static final int READ = 1;
+  private static final int WRITE = 2;
+  private static final int ALLOCATE = 3;
+  private static final int CAS = 4;
+  private static final int INDIRECT = 1;
+  private static final int BOUNDED = 2;
+  private static final int DATA_AT = 4;
+  private static final int CONDITIONAL = 8;
+  private static final int REDIRECT = 16;
+  private static final int COMPARAND = 32;
+
+  private static final int OK = 0;
+  private static final int MISS = 1;
+  private static final int EMPTY = 3;
+  private static final int NULL_POINTER = 5;
+  private static final int UNKNOWN_REGION = 6;
+  private static final int STALE = 10;
+
+  private static final long SCRATCH = 255L << 40;
+  private static final long TOMBSTONE = 1L << 16;
+
+  private final PrismConnection connection;
+  private final List<Long> frees = new ArrayList<>();
+  private long table;
+  private long slots;
+  private long hash;
+  private long seed;
+  private long[] pools;
+
+  PrismStore(PrismConnection connection) throws IOException {
+    this.connection = connection;
+    describe();
+  }
+
+  private static ByteBuffer body(int bytes) {
+    return ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  private void describe() throws IOException {
+    ByteBuffer question = body(8);
+    question.putLong(DESCRIBE).flip();
+    ByteBuffer answer = connection.call(question);
+    table = answer.getLong();
+    slots = answer.getLong();
+    hash = answer.getLong();
+    seed = answer.getLong();
+    pools = new long[answer.remaining() / 8];
+    for (int i = 0; i < pools.length; i++) {
+      pools[i] = answer.getLong();
+    }
+  }
+
+  /** The value of a key, or null. */
+  byte[] get(byte[] key) throws IOException {
+    long probe = 0;
+    for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+      int longest = (int) (pools[pools.length - 1] >>> 8);
+      ByteBuffer ops = body(24);
+      op(ops, READ, INDIRECT | BOUNDED, 0, 0, longest, slot(key, probe), 0);
+      ops.flip();
+      Outcome[] outcomes = outcomes(connection.ops(ops, 1), 1);
+      switch (outcomes[0].status) {
+        case OK:
+          break;
+        case NULL_POINTER:
+          return null;
+        case UNKNOWN_REGION:
+        case STALE:
+          describe();
+          probe = 0;
+          continue;
+        default:
+          throw new IOException("a READ ended with status " + outcomes[0].status);
+      }
+      ByteBuffer item = outcomes[0].data;
+      if (!hasKey(item, key)) {
+        probe++;
+        continue;
+      }
+      long header = item.getLong(0);
+      if ((header & TOMBSTONE) != 0) {
+        return null;
+      }
+      byte[] value = new byte[(int) (header >>> 32)];
+      item.position(8 + padded(key.length));
+      item.get(value);
+      return value;
+    }
+    throw new IOException("gave up after many attempts");
+  }
+
+  /** Sets the value of a key. */
+  void put(byte[] key, byte[] value) throws IOException {
+    ByteBuffer item = body(8 + padded(key.length) + padded(value.length));
+    item.putLong(key.length | (long) value.length << 32).put(key);
+    item.position(8 + padded(key.length));
+    item.put(value);
+    store(key, item.array(), false);
+  }
+
+  /** Removes a key; false when it was not there. */
+  boolean delete(byte[] key) throws IOException {
+    ByteBuffer item = body(8 + padded(key.length));
+    item.putLong(key.length | TOMBSTONE).put(key);
+    return store(key, item.array(), true);
+  }
+
+  private boolean store(byte[] key, byte[] item, boolean delete) throws IOException {
+    long probe = 0;
+    int waits = 0;
+    boolean missed = false;
+    for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+      if (probe >= slots) {
+        throw new IOException("the store is out of room");
+      }
+      long slot = slot(key, probe);
+      // The slot first: if it changes between the two, the swap misses.
+      ByteBuffer look = body(48);
+      op(look, READ, 0, 0, 0, 16, slot, 0);
+      op(look, READ, INDIRECT | BOUNDED, 0, 0, 8 + padded(key.length), slot, 0);
+      look.flip();
+      Outcome[] seen = outcomes(connection.ops(look, 2), 2);
+      if (seen[0].status != OK || seen[1].status == UNKNOWN_REGION || seen[1].status == STALE) {
+        describe();
+        probe = 0;
+        missed = false;
+        continue;
+      }
+      long old = seen[0].data.getLong(0);
+      if (seen[1].status == OK) {
+        if (!hasKey(seen[1].data, key)) {
+          probe++;
+          continue;
+        }
+        if (delete && (seen[1].data.getLong(0) & TOMBSTONE) != 0) {
+          return false;
+        }
+        if (missed && !delete) {
+          return true;
+        }
+      } else if (seen[1].status != NULL_POINTER) {
+        throw new IOException("a READ ended with status " + seen[1].status);
+      } else if (delete) {
+        return false;
+      }
+      Outcome[] chain = outcomes(connection.ops(chain(slot, old, item), 4), 4);
+      if (chain[2].status == OK) {
+        if (old != 0) {
+          free(old);
+        }
+        return true;
+      }
+      long unused = chain[3].data.getLong(0);
+      if (unused != 0) {
+        free(unused);
+      }
+      if (chain[1].status == EMPTY) {
+        if (++waits > MAX_WAITS) {
+          throw new IOException("the store is out of room");
+        }
+        attempt--;
+        report();
+        Thread.yield();
+      } else if (chain[2].status == MISS) {
+        missed = true;
+      } else {
+        describe();
+        probe = 0;
+        missed = false;
+      }
+    }
+    throw new IOException("gave up after many attempts");
+  }
+
+  private ByteBuffer chain(long slot, long old, byte[] item) throws IOException {
+    int pool = pool(item.length);
+    ByteBuffer chain = body(4 * 24 + 8 + item.length + 16);
+    op(chain, WRITE, 0, 0, 0, 8, SCRATCH + 8, 0);
+    chain.putLong(item.length);
+    op(chain, ALLOCATE, CONDITIONAL | REDIRECT, 0, pool, item.length, 0, SCRATCH);
+    chain.put(item);
+    // Compares the pointer, swaps pointer and bound.
+    op(chain, CAS, CONDITIONAL | DATA_AT | COMPARAND, 0, 0x31, 16, slot, SCRATCH);
+    chain.putLong(old).putLong(0);
+    op(chain, READ, 0, 0, 0, 8, SCRATCH, 0);
+    chain.flip();
+    return chain;
+  }
+
+  private static void op(
+      ByteBuffer out, int code, int flags, int mode, int select, int length, long addr, long aux) {
+    out.put((byte) code).put((byte) flags).put((byte) mode).put((byte) select).putInt(length);
+    out.putLong(addr).putLong(aux);
+  }
+
+  private void free(long addr) throws IOException {
+    frees.add(addr);
+    if (frees.size() >= FREES_AT_ONCE) {
+      report();
+    }
+  }
+
+  private void report() throws IOException {
+    if (frees.isEmpty()) {
+      return;
+    }
+    ByteBuffer call = body(8 + 8 * frees.size());
+    call.putLong(FREE);
+    frees.forEach(call::putLong);
+    call.flip();
+    frees.clear();
+    connection.call(call);
+  }
+
+  private int pool(int bytes) throws IOException {
+    for (long pool : pools) {
+      if (pool >>> 8 >= bytes) {
+        return (int) (pool & 0xff);
+      }
+    }
+    throw new IOException("the item is longer than the store's largest buffers");
+  }
+
+  private long slot(byte[] key, long probe) {
+    return table + (((hash(key) + probe) & (slots - 1)) << 4);
+  }
+
+  private long hash(byte[] key) {
+    if (hash == 1) {
+      return word(key, 0);
+    }
+    long h = seed ^ key.length;
+    for (int at = 0; at < key.length; at += 8) {
+      h = mix(h ^ word(key, at)) * 0x9e3779b97f4a7c15L;
+    }
+    return mix(h);
+  }
+
+  private static long mix(long x) {
+    x = (x ^ x >>> 30) * 0xbf58476d1ce4e5b9L;
+    x = (x ^ x >>> 27) * 0x94d049bb133111ebL;
+    return x ^ x >>> 31;
+  }
+
+  private static long word(byte[] bytes, int at) {
+    long word = 0;
+    for (int i = 0; i < 8 && at + i < bytes.length; i++) {
+      word |= (bytes[at + i] & 0xffL) << (8 * i);
+    }
+    return word;
+  }
+
+  private static int padded(int bytes) {
+    return (bytes + 7) / 8 * 8;
+  }
+
+  private static boolean hasKey(ByteBuffer item, byte[] key) {
+    if (item.limit() < 8 + key.length || (item.getShort(0) & 0xffff) != key.length) {
+      return false;
+    }
+    byte[] there = new byte[key.length];
+    ByteBuffer copy = item.duplicate();
+    copy.position(8);
+    copy.get(there);
+    return Arrays.equals(there, key);
+  }
+
+  private static final class Outcome {
+    final int status;
+    final ByteBuffer data;
+
+    Outcome(int status, ByteBuffer data) {
+      this.status = status;
+      this.data = data;
+    }
+  }
+
+  private static Outcome[] outcomes(ByteBuffer answer, int count) throws IOException {
+    Outcome[] outcomes = new Outcome[count];
+    for (int i = 0; i < count; i++) {
+      if (answer.remaining() < 8) {
+        throw new IOException("the answer is too short");
+      }
+      int status = answer.getInt();
+      int length = answer.getInt();
+      if (length < 0 || padded(length) > answer.remaining()) {
+        throw new IOException("the answer is too short");
+      }
+      ByteBuffer data = answer.slice().order(ByteOrder.LITTLE_ENDIAN);
+      data.limit(length);
+      answer.position(answer.position() + padded(length));
+      outcomes[i] = new Outcome(status, data);
+    }
+    return outcomes;
+  }
+
+  @Override
+  public void close() {
+    try {
+      report();
+    } catch (IOException gone) {
+      // The server's sweep finds what is left.
+    }
+    connection.close();
+  }
+}
