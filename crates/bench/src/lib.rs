@@ -25,6 +25,7 @@ pub mod process;
 pub mod setup;
 pub mod transfer;
 pub mod usage;
+pub mod verify;
 
 pub use clock::{now, pause, poll_until, thread_cpu};
 pub use machine::Machine;

@@ -7,6 +7,7 @@ mod network;
 mod overload;
 mod prism;
 mod transfer;
+mod verify;
 
 use crate::failure::Failure;
 
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     /// Measure remote memory and PRISM-KV, after the paper's figures
     #[command(subcommand)]
     Prism(prism::Command),
+    /// Measure signature verification on one core, beside OpenSSL and the multipliers' bound
+    Verify(verify::Args),
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
@@ -35,5 +38,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Overload(args) => overload::run(&args),
         Command::Transfer(args) => transfer::run(&args),
         Command::Prism(command) => prism::run(&command),
+        Command::Verify(args) => verify::run(&args),
     }
 }

@@ -19,7 +19,9 @@ mod verify;
 pub use agree::COMPRESSED;
 pub use key::{MalformedKey, PublicKey, SecretKey, UserId, order};
 pub use signature::{MalformedSignature, Signature};
-pub use verify::{Backend, Item, Prehashed, Unavailable, Verifier, verify_digest};
+pub use verify::{
+    Backend, Item, Prehashed, Unavailable, Verifier, issue_vector_multiplications, verify_digest,
+};
 
 #[cfg(test)]
 mod equality;

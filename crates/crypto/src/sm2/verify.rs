@@ -85,6 +85,17 @@ impl Engine {
     }
 }
 
+/// Issues about `count` of the vector backend's multiply instructions and says how many, for
+/// measurements; zero where the processor has none.
+#[must_use]
+pub fn issue_vector_multiplications(count: usize) -> usize {
+    match Engine::ifma() {
+        #[cfg(target_arch = "x86_64")]
+        Some(Engine::Ifma(ifma)) => ifma.issue_multiplications(count),
+        _ => 0,
+    }
+}
+
 /// A signature over a message, as bytes from anywhere.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {

@@ -307,3 +307,17 @@ impl Sum {
         Self(t).carry()
     }
 }
+
+/// See [`super::Ifma::issue_multiplications`].
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn issue(count: usize) -> usize {
+    let factor = core::hint::black_box(all(0x9_7f4a_7c15));
+    let mut sums = [factor; 16];
+    for _ in 0..count / 16 {
+        for sum in &mut sums {
+            *sum = _mm512_madd52lo_epu64(*sum, factor, *sum);
+        }
+    }
+    core::hint::black_box(sums);
+    count / 16 * 16
+}

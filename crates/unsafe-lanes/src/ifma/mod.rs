@@ -33,4 +33,15 @@ impl Ifma {
             verify::check(generator, jobs)
         }
     }
+
+    /// Issues about `count` multiply-adds that do not wait for each other, and says how many: what
+    /// a measurement holds the speed of everything else against.
+    #[must_use]
+    pub fn issue_multiplications(self, count: usize) -> usize {
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        unsafe {
+            field::issue(count)
+        }
+    }
 }
