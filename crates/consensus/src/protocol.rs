@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tercio_crypto::Verified;
 use tercio_types::{
-    CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package, ReplicaId,
-    ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, View,
+    CertifiedCheckpoint, Checkpoint, CheckpointField, ClientId, Digest, Height, Membership,
+    Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, View,
 };
 use tercio_wire::{EncodedBatch, Forward, MAX_FRAME, Message, Received, Request};
 use thiserror::Error;
@@ -221,6 +221,8 @@ pub enum Evidence {
     OwnStateDiffers {
         /// The number.
         seq: SeqNum,
+        /// What differs first.
+        what: CheckpointField,
     },
     /// A replica signed a state that differs from ours at the same number.
     Divergence {
@@ -228,6 +230,8 @@ pub enum Evidence {
         replica: ReplicaId,
         /// The number.
         seq: SeqNum,
+        /// What differs first.
+        what: CheckpointField,
     },
 }
 
@@ -240,7 +244,16 @@ impl Evidence {
             Self::DoubleVote { .. } => "double_vote",
             Self::Malformed { why, .. } => why,
             Self::OwnStateDiffers { .. } => "own_state_differs",
-            Self::Divergence { .. } => "divergence",
+            Self::Divergence { what, .. } => match what {
+                CheckpointField::Height => "divergence_height",
+                CheckpointField::Block => "divergence_block",
+                CheckpointField::Results => "divergence_results",
+                CheckpointField::State => "divergence_state",
+                CheckpointField::Clients => "divergence_clients",
+                CheckpointField::Membership => "divergence_membership",
+                CheckpointField::Epoch => "divergence_epoch",
+                CheckpointField::Time => "divergence_time",
+            },
         }
     }
 }
@@ -289,6 +302,8 @@ pub struct Status {
     pub slots: usize,
     /// Votes that are held.
     pub votes: usize,
+    /// Signed states that are held.
+    pub checkpoints: usize,
     /// How many views were entered after the first.
     pub view_changes: u64,
     /// How long ago the last number was delivered.

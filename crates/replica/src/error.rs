@@ -5,7 +5,7 @@ use tercio_consensus::pbft::RecoverError;
 use tercio_execution::{Divergence, RestoreError};
 use tercio_ledger::{DataDirError, LedgerError};
 use tercio_transport::BindError;
-use tercio_types::{Height, SeqNum};
+use tercio_types::{CheckpointField, Height, SeqNum};
 use tercio_wire::DecodeError;
 use thiserror::Error;
 
@@ -37,16 +37,18 @@ pub enum NodeError {
         /// The height that it covers.
         height: Height,
         /// The first field that differs.
-        what: &'static str,
+        what: CheckpointField,
     },
     /// The protocol found that a quorum certified another state than ours.
     #[error(
-        "a quorum certified another state than ours at number {seq}: this replica computed \
-         wrongly and must not go on; compare it with another one, or empty its data directory"
+        "a quorum certified another state than ours at number {seq} ({what} differs): this replica \
+         computed wrongly and must not go on; compare it with another one, or empty its data directory"
     )]
     OwnStateDiffers {
         /// The checkpoint.
         seq: SeqNum,
+        /// The first field that differs.
+        what: CheckpointField,
     },
     /// A body in the block log is no batch.
     #[error("block {height}: the body is no batch ({why}); the log was written by another version")]

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use tercio_consensus::pbft::{PbftMessage, SignedNewView, SignedViewChange, ViewChange};
 use tercio_crypto::Keyring;
 use tercio_types::{
-    Authenticator, ClientId, Membership, OpKind, Package, Principal, ReplicaId, RequestSeq, Tag,
-    View,
+    Authenticator, Checkpoint, ClientId, Membership, OpKind, Package, Principal, ReplicaId,
+    RequestSeq, Tag, View,
 };
 use tercio_wire::{
-    Frame, Key, Message, encode_package_content, package_content, package_from_content, request_key,
+    Frame, Key, Message, checkpoint_key, encode_package_content, package_content,
+    package_from_content, request_key,
 };
 
 /// Speaks for one replica.
@@ -59,6 +60,14 @@ impl Forger {
     pub fn message(&self, message: &PbftMessage) -> Bytes {
         let suite = self.membership().suite();
         message.to_frame(self.me, suite, |said| self.keys.mac_vector(said)).to_bytes()
+    }
+
+    /// The frame of a signed state, whoever has it.
+    #[must_use]
+    pub fn checkpoint(&self, checkpoint: Checkpoint) -> Bytes {
+        let said = checkpoint_key(self.membership().suite(), self.me, &checkpoint);
+        let signature = self.keys.signer().sign(&said.to_array());
+        self.message(&PbftMessage::Checkpoint { checkpoint, signature })
     }
 
     /// A signed VIEW-CHANGE.

@@ -1,5 +1,7 @@
 //! What is agreed on: batches before execution, blocks and checkpoints after it.
 
+use std::fmt;
+
 use crate::{Digest, Epoch, Height, Package, ReplicaId, SeqNum, SignatureBytes, Suite, Timestamp};
 
 /// What one sequence number orders. Its digest covers every byte of it, the clients'
@@ -80,6 +82,55 @@ pub struct Checkpoint {
     pub epoch: Epoch,
     /// Agreed time after the last block.
     pub time: Timestamp,
+}
+
+/// A part of a [`Checkpoint`], as what two replicas may differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the field of its name")]
+pub enum CheckpointField {
+    Height,
+    Block,
+    Results,
+    State,
+    Clients,
+    Membership,
+    Epoch,
+    Time,
+}
+
+impl fmt::Display for CheckpointField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Height => "the height",
+            Self::Block => "the block hash",
+            Self::Results => "the results root",
+            Self::State => "the state digest",
+            Self::Clients => "the client table",
+            Self::Membership => "the membership",
+            Self::Epoch => "the epoch",
+            Self::Time => "the agreed time",
+        })
+    }
+}
+
+impl Checkpoint {
+    /// What differs first between two checkpoints at one number, in the order in which one thing
+    /// follows from the other; none when they are equal.
+    #[must_use]
+    pub fn first_difference(&self, other: &Self) -> Option<CheckpointField> {
+        use CheckpointField as Field;
+        let fields = [
+            (self.height == other.height, Field::Height),
+            (self.block == other.block, Field::Block),
+            (self.results == other.results, Field::Results),
+            (self.state == other.state, Field::State),
+            (self.clients == other.clients, Field::Clients),
+            (self.membership == other.membership, Field::Membership),
+            (self.epoch == other.epoch, Field::Epoch),
+            (self.time == other.time, Field::Time),
+        ];
+        fields.into_iter().find(|(equal, _)| !equal).map(|(_, field)| field)
+    }
 }
 
 /// A checkpoint that a quorum signed. Convinces anybody who knows the membership.

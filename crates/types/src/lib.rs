@@ -14,7 +14,7 @@ mod window;
 pub mod zoo;
 
 pub use auth::{Authenticator, PublicKey, SignatureBytes, Tag, Tags};
-pub use block::{Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, EMPTY_ROOT};
+pub use block::{Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, CheckpointField, EMPTY_ROOT};
 pub use ids::{
     ChainId, ClientId, Digest, Epoch, Height, ParseHexError, Principal, ReplicaId, RequestSeq,
     SeqNum, Timestamp, View,

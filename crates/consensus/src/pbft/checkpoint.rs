@@ -6,6 +6,7 @@ use super::{
     VoteTable,
 };
 use std::ops::Bound::{Excluded, Unbounded};
+use tercio_types::zoo::{Defence, stands};
 use tercio_wire::{Key, Kind, checkpoint_key};
 
 /// How many blocks may wait for a quorum of attestations.
@@ -31,8 +32,8 @@ impl<T: VoteTable> Pbft<T> {
             let seq = checkpoint.seq;
             self.last_checkpoint = self.last_checkpoint.max(seq);
             if let Some(stable) = self.stable.as_ref().filter(|s| s.checkpoint.seq == seq) {
-                if stable.checkpoint != checkpoint {
-                    self.evidence(Evidence::OwnStateDiffers { seq });
+                if let Some(what) = checkpoint.first_difference(&stable.checkpoint) {
+                    self.evidence(Evidence::OwnStateDiffers { seq, what });
                 }
             } else if seq > self.low {
                 self.own_checkpoints.insert(seq, checkpoint.clone());
@@ -64,8 +65,11 @@ impl<T: VoteTable> Pbft<T> {
     ) {
         let seq = checkpoint.seq;
         let stable = self.stable.as_ref().map(|s| &s.checkpoint).filter(|s| s.seq == seq);
-        if self.own_checkpoints.get(&seq).or(stable).is_some_and(|own| *own != checkpoint) {
-            self.evidence(Evidence::Divergence { replica: from, seq });
+        let own = self.own_checkpoints.get(&seq).or(stable);
+        if let Some(what) = own.and_then(|own| own.first_difference(&checkpoint))
+            && stands(Defence::F26CompareCheckpoints)
+        {
+            self.evidence(Evidence::Divergence { replica: from, seq, what });
         }
         if seq <= self.low {
             return;
@@ -79,7 +83,7 @@ impl<T: VoteTable> Pbft<T> {
             self.idle_since = self.now;
         }
         said.entry(seq).or_insert((checkpoint, signature));
-        if said.len() > most {
+        if said.len() > most && stands(Defence::F29BoundedBacklog) {
             said.pop_first();
         }
         self.certify(seq);
@@ -90,7 +94,10 @@ impl<T: VoteTable> Pbft<T> {
         let mut by_state: Vec<CertifiedCheckpoint> = Vec::new();
         for (replica, said) in &self.said_checkpoints {
             let Some((checkpoint, signature)) = said.get(&seq) else { continue };
-            match by_state.iter_mut().find(|c| c.checkpoint == *checkpoint) {
+            let counts = |c: &&mut CertifiedCheckpoint| {
+                c.checkpoint == *checkpoint || !stands(Defence::F26CompareCheckpoints)
+            };
+            match by_state.iter_mut().find(counts) {
                 Some(certificate) => certificate.signatures.push((*replica, *signature)),
                 None => by_state.push(CertifiedCheckpoint {
                     checkpoint: checkpoint.clone(),
@@ -114,8 +121,9 @@ impl<T: VoteTable> Pbft<T> {
         if seq <= self.low {
             return;
         }
-        if self.own_checkpoints.get(&seq).is_some_and(|own| own != checkpoint) {
-            return self.evidence(Evidence::OwnStateDiffers { seq });
+        let own = self.own_checkpoints.get(&seq);
+        if let Some(what) = own.and_then(|own| own.first_difference(checkpoint)) {
+            return self.evidence(Evidence::OwnStateDiffers { seq, what });
         }
         if seq <= self.executed {
             return self.make_stable(certificate);

@@ -540,6 +540,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             pending: self.pool.len(),
             slots: self.slots.len() + self.parked.len(),
             votes: self.votes.len(),
+            checkpoints: self.said_checkpoints.values().map(BTreeMap::len).sum(),
             view_changes: self.entered_views,
             since_progress: self.now.since(self.idle_since),
             waiting: self.waiting_for(),

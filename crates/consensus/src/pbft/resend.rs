@@ -9,6 +9,7 @@ use super::{
     VoteTable,
 };
 use std::ops::Bound::{Excluded, Included};
+use tercio_types::zoo::{Defence, stands};
 
 /// How many numbers' messages one STATUS brings.
 const HELPED_AT_ONCE: u64 = 32;
@@ -92,7 +93,9 @@ impl<T: VoteTable> Pbft<T> {
         if !self.may_help(from) {
             return;
         }
-        if let Some(stable) = self.stable.clone().filter(|_| standing.stable < self.low) {
+        if let Some(stable) = self.stable.clone().filter(|_| standing.stable < self.low)
+            && stands(Defence::F27ServeLaggards)
+        {
             self.send(from, PbftMessage::Stable(stable));
         }
         for message in self.own_checkpoints_above(standing.stable) {

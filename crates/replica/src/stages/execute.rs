@@ -260,21 +260,13 @@ impl ExecuteStage {
 /// # Errors
 /// Names the first field that differs.
 pub(crate) fn must_equal(ours: &Checkpoint, certified: &Checkpoint) -> Result<(), NodeError> {
-    if ours == certified {
-        return Ok(());
+    match ours.first_difference(certified) {
+        None => Ok(()),
+        Some(what) => {
+            let (seq, height) = (certified.seq, certified.height);
+            Err(NodeError::StateDiffers { seq, height, what })
+        }
     }
-    let fields = [
-        (ours.height == certified.height, "the height"),
-        (ours.block == certified.block, "the block hash"),
-        (ours.results == certified.results, "the results root"),
-        (ours.state == certified.state, "the state digest"),
-        (ours.clients == certified.clients, "the client table"),
-        (ours.membership == certified.membership, "the membership"),
-        (ours.epoch == certified.epoch, "the epoch"),
-    ];
-    let differing = fields.into_iter().find(|(equal, _)| !equal);
-    let what = differing.map_or("the agreed time", |(_, what)| what);
-    Err(NodeError::StateDiffers { seq: certified.seq, height: certified.height, what })
 }
 
 /// The time that a batch proposed at `nanos` would carry.

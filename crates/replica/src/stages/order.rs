@@ -445,8 +445,8 @@ impl<P: Protocol> OrderStage<P> {
                 Effect::Attested { height, block, signatures } => {
                     out.log.push_back(ToLog::Attestation { height, block, signatures });
                 }
-                Effect::Evidence(Evidence::OwnStateDiffers { seq }) => {
-                    return Err(NodeError::OwnStateDiffers { seq });
+                Effect::Evidence(Evidence::OwnStateDiffers { seq, what }) => {
+                    return Err(NodeError::OwnStateDiffers { seq, what });
                 }
                 Effect::Evidence(evidence) => {
                     *self.evidence.entry(evidence.reason()).or_default() += 1;

@@ -4,6 +4,7 @@
 
 mod amnesiac;
 mod censor;
+mod corrupter;
 mod double_voter;
 mod equivocator;
 mod fabricator;
@@ -16,6 +17,7 @@ mod view_jumper;
 
 pub use amnesiac::Amnesiac;
 pub use censor::Censor;
+pub use corrupter::Corrupter;
 pub use double_voter::DoubleVoter;
 pub use equivocator::Equivocator;
 pub use fabricator::Fabricator;
@@ -86,7 +88,7 @@ impl Stage<'_> {
 /// The actors that random runs choose from, the equivocator more often than the others.
 #[must_use]
 pub fn cast_one(rng: &mut Rng) -> Box<dyn Actor> {
-    match rng.below(16) {
+    match rng.below(17) {
         0..=3 => Box::new(Equivocator::new(rng.fork())),
         4 => Box::new(Censor::new(rng.between(1, 3))),
         5 => Box::new(Silent::new(rng)),
@@ -97,6 +99,7 @@ pub fn cast_one(rng: &mut Rng) -> Box<dyn Actor> {
         10 => Box::new(Fabricator),
         11 | 12 => Box::new(Usurper::new()),
         13 | 14 => Box::new(FalseSource::new()),
+        15 => Box::new(Corrupter),
         _ => Box::new(Mutator),
     }
 }

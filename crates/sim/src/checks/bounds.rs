@@ -12,6 +12,8 @@ pub struct Held {
     pub slots: usize,
     /// Votes.
     pub votes: usize,
+    /// Signed states of all replicas.
+    pub checkpoints: usize,
     /// Packages that wait to be ordered.
     pub pending: usize,
 }
@@ -26,12 +28,14 @@ impl Bounds {
     /// The bounds for `n` replicas: numbers run two windows above the stable checkpoint, one to
     /// work in and one to park in; a number of the second may have a proposal that is parked and
     /// something else besides; and one that lags keeps the window of a new view that begins above
-    /// its own. Each replica has a vote of each phase at each number of the first two.
+    /// its own. Each replica has a vote of each phase at each number of the first two, and a signed
+    /// state at each checkpoint of a window and of eight beyond.
     #[must_use]
     pub fn new(settings: &Settings, n: usize) -> Self {
         let window = settings.window as usize;
         let (slots, votes, pending) = (4 * window, 4 * n * window, settings.pool.total_ops);
-        Self { most: Held { slots, votes, pending } }
+        let checkpoints = n * ((settings.window / settings.checkpoint_interval) as usize + 8);
+        Self { most: Held { slots, votes, checkpoints, pending } }
     }
 
     /// What a correct replica keeps now.
@@ -40,8 +44,10 @@ impl Bounds {
     /// When it is more than the bounds.
     pub fn held(&self, by: ReplicaId, held: Held) -> Result<(), Violation> {
         let Self { most } = self;
-        let within =
-            held.slots <= most.slots && held.votes <= most.votes && held.pending <= most.pending;
+        let within = held.slots <= most.slots
+            && held.votes <= most.votes
+            && held.checkpoints <= most.checkpoints
+            && held.pending <= most.pending;
         demand(within, "bounded memory", || format!("{by:?} keeps {held:?}; the most is {most:?}"))
     }
 }
@@ -54,11 +60,13 @@ mod tests {
     fn each_bound_is_held() {
         let settings = Settings { window: 16, checkpoint_interval: 8, ..Settings::default() };
         let bounds = Bounds::new(&settings, 4);
-        let most = Held { slots: 64, votes: 256, pending: settings.pool.total_ops };
+        let pending = settings.pool.total_ops;
+        let most = Held { slots: 64, votes: 256, checkpoints: 40, pending };
         bounds.held(ReplicaId(0), most).unwrap();
         for held in [
             Held { slots: 65, ..most },
             Held { votes: 257, ..most },
+            Held { checkpoints: 41, ..most },
             Held { pending: most.pending + 1, ..most },
         ] {
             assert!(bounds.held(ReplicaId(0), held).is_err(), "{held:?}");

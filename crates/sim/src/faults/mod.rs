@@ -16,6 +16,10 @@ mod f22;
 mod f23;
 mod f24;
 mod f25;
+mod f26;
+mod f27;
+mod f28;
+mod f29;
 mod f30;
 mod f31;
 mod f32;
@@ -81,6 +85,10 @@ faults! {
     f23 "pieces that belong elsewhere" F23PieceByDigest,
     f24 "source sends junk or stalls" F24SwitchSource,
     f25 "forged blocks" F25FullCertificate,
+    f26 "corrupt checkpoint message" F26CompareCheckpoints,
+    f27 "laggards when checkpoints stop" F27ServeLaggards,
+    f28 "state transfer races with consensus" F28OneOwner,
+    f29 "paused replica returns" F29BoundedBacklog,
     f30 "numbers beyond the watermarks" F30Watermarks,
     f31 "one client floods" F31ClientQuotas,
     f32 "unsigned, malformed or absurd request" F32CheckClients,

@@ -1,0 +1,104 @@
+//! State transfer between processes.
+
+mod common;
+
+use common::{Up, kill, tercio, text};
+use serde_json::Value;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tercio_bench::poll_until;
+use tercio_replica::report::ReplicaReport;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Snapshots are taken early, and blocks below them go, so that only state helps one that lost all.
+const SETTINGS: &str = "
+[retain]
+bytes = 1
+snapshot_bytes = 131072
+
+[ledger]
+blocks_per_segment = 16
+";
+
+fn home(dir: &Path, i: u16) -> PathBuf {
+    dir.join(format!("replica-{i}"))
+}
+
+/// The files of a replica's snapshots, the latest last.
+fn snapshots(dir: &Path, i: u16) -> Vec<String> {
+    let files = fs::read_dir(home(dir, i).join("data/snapshots")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| !name.ends_with(".tmp")).collect();
+    names.sort();
+    names
+}
+
+/// Puts other values into the snapshots of a running replica, under the checksums of the true ones.
+fn forge(dir: &Path, i: u16) {
+    for name in snapshots(dir, i) {
+        let file = home(dir, i).join("data/snapshots").join(name);
+        let mut bytes = fs::read(&file).unwrap();
+        let mut at = 0;
+        while let Some(found) = bytes[at..].windows(6).position(|window| window == b"honest") {
+            bytes[at + found..at + found + 6].copy_from_slice(b"forged");
+            at += found + 6;
+        }
+        assert!(at > 0, "nothing to forge");
+        OpenOptions::new().write(true).open(&file).unwrap().write_all(&bytes).unwrap();
+    }
+}
+
+/// A replica loses its whole disk. One of those that it fetches state from gives values that nobody
+/// ever wrote: it is named, and the state is that of the others.
+#[test]
+fn a_lying_source_is_named_in_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir), "--app", "kv"]).good();
+    for i in 0..4 {
+        let file = home(&dir, i).join("tercio.toml");
+        let settings = fs::read_to_string(&file).unwrap() + SETTINGS;
+        fs::write(file, settings).unwrap();
+    }
+    let mut up = Up::start(&dir);
+    let operations = folder.path().join("operations");
+    let value = "honest".repeat(640);
+    let lines: Vec<_> = (0..600).map(|key| format!("put key{key:04} {value}{key}")).collect();
+    fs::write(&operations, lines.join("\n")).unwrap();
+    tercio(["submit", text(&dir), "--file", text(&operations)]).good();
+    let settled = poll_until(PATIENCE, || {
+        let last = |i| snapshots(&dir, i).pop();
+        let heights = up.reports(4).iter().map(|r| r.height).min();
+        (last(0).is_some() && last(0) == last(1) && last(1) == last(2) && heights >= Some(600))
+            .then_some(())
+    });
+    settled.expect("the replicas have equal snapshots");
+
+    forge(&dir, 0);
+    let lost = up.reports(4)[3].pid;
+    assert!(kill("-STOP", lost));
+    fs::remove_dir_all(home(&dir, 3).join("data")).unwrap();
+    assert!(kill("-KILL", lost));
+    up.wait_line("replica 3: ready again");
+    let back = poll_until(PATIENCE, || {
+        let report = ReplicaReport::read(&home(&dir, 3)).ok()?;
+        let done = report.transfer.as_ref().is_some_and(|transfer| transfer.phase == "done");
+        (done && report.height >= 600).then_some(report)
+    });
+    let back = back.expect("the replica has all again");
+    let transfer = back.transfer.unwrap();
+    assert!(transfer.bytes > 1 << 20, "{transfer:?}");
+    let named =
+        |dropped: &Value| dropped["replica"] == 0 && dropped["reason"] == "state_wrong_chunk";
+    let status = tercio(["status", text(&dir), "--json"]).good().json();
+    let dropped = status["replicas"][3]["report"]["transfer"]["dropped"].as_array();
+    assert!(dropped.is_some_and(|all| all.len() == 1 && named(&all[0])), "{status:#}");
+    let answer = tercio(["query", text(&dir), "get key0007", "--json"]).good().json();
+    assert!(answer.to_string().contains(&format!("{value}7")), "{answer}");
+    up.stop();
+    for i in 0..4 {
+        tercio(["audit", text(&home(&dir, i))]).good();
+    }
+}

@@ -1,0 +1,53 @@
+//! f28, state transfer races with consensus (concord-bft PR#2863).
+
+use super::{R3, SOON, demand, millis, settle};
+use crate::checks::kinds;
+use crate::customer::Workload;
+use crate::{Cast, Fate, Violation, World, WorldSettings};
+use std::cell::Cell;
+use std::rc::Rc;
+use tercio_client::ClientAuth;
+use tercio_types::Principal;
+use tercio_wire::Kind;
+
+/// What was ordered reaches one replica late: it learns of checkpoints beyond its window first, and
+/// begins to catch up. In the midst of that, what it missed arrives after all, votes included.
+///
+/// It executes none of it while blocks, or a state, are on their way: either has one owner.
+pub(super) fn run() -> Result<(), Violation> {
+    [false, true].into_iter().try_for_each(race)
+}
+
+fn race(forgetful: bool) -> Result<(), Violation> {
+    let work = Workload { packages: 80, ops: 1, under_way: 2, pause: millis(5) };
+    let clients = vec![(ClientAuth::Mac, work)];
+    let mut world = World::new(
+        &Cast::new(4),
+        WorldSettings { clients, forgetful, ..WorldSettings::default() },
+    )?;
+    let fetched = Rc::new(Cell::new(false));
+    let may = fetched.clone();
+    let late = Principal::Replica(R3);
+    let ordered = millis(1500);
+    world.set_gate(move |passing| match passing.key.kind {
+        _ if passing.to != late => Fate::Pass,
+        kinds::PRE_PREPARE | kinds::PREPARE | kinds::COMMIT
+            if passing.now < tercio_consensus::Instant(0) + ordered =>
+        {
+            Fate::After(ordered)
+        }
+        Kind::BLOCKS | Kind::STATE if !may.get() => Fate::Lose,
+        _ => Fate::Pass,
+    });
+    world.run_for(ordered)?;
+    let status = world.status(R3)?;
+    demand(status.catching_up && status.protocol.delivered.0 == 0, "f28", || {
+        format!("R3 does not catch up from the beginning: {:?}", status.protocol)
+    })?;
+    world.run_for(ordered + ordered)?;
+    fetched.set(true);
+    world.expect_within(SOON, "the end of catching up", |world| {
+        world.status(R3).is_ok_and(|status| !status.catching_up)
+    })?;
+    settle(&mut world)
+}
