@@ -50,24 +50,77 @@ fn forge(dir: &Path, i: u16) {
     }
 }
 
+/// A network of processes with the key-value store, and how they are configured.
+fn network(folder: &Path, settings: &str) -> (PathBuf, Up) {
+    let dir = folder.join("net");
+    tercio(["testnet", "-o", text(&dir), "--app", "kv"]).good();
+    for i in 0..4 {
+        let file = home(&dir, i).join("tercio.toml");
+        let settings = fs::read_to_string(&file).unwrap() + settings;
+        fs::write(file, settings).unwrap();
+    }
+    let up = Up::start(&dir);
+    (dir, up)
+}
+
+/// Writes keys 0 to 599; the values are 2 MB together.
+fn fill(folder: &Path, dir: &Path) -> String {
+    let operations = folder.join("operations");
+    let value = "honest".repeat(640);
+    let lines: Vec<_> = (0..600).map(|key| format!("put key{key:04} {value}{key}")).collect();
+    fs::write(&operations, lines.join("\n")).unwrap();
+    tercio(["submit", text(dir), "--file", text(&operations)]).good();
+    value
+}
+
+/// Waits until replica `i` has fetched a state and is as far as it must be.
+#[track_caller]
+fn wait_for(dir: &Path, i: u16, height: u64) -> ReplicaReport {
+    let back = poll_until(PATIENCE, || {
+        let report = ReplicaReport::read(&home(dir, i)).ok()?;
+        let done = report.transfer.as_ref().is_some_and(|transfer| transfer.phase == "done");
+        (done && report.height >= height).then_some(report)
+    });
+    back.unwrap_or_else(|| panic!("not there: {:?}", ReplicaReport::read(&home(dir, i))))
+}
+
+#[track_caller]
+fn stop_and_audit(dir: &Path, up: Up) {
+    up.stop();
+    for i in 0..4 {
+        tercio(["audit", text(&home(dir, i))]).good();
+    }
+}
+
+/// f29: a replica stands still while the others go on and let their blocks go, and little of what is
+/// sent to it may wait. (That it fetches a state then is tested in the simulator: here the system
+/// keeps some frames, too.)
+#[test]
+fn a_paused_replica_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    let queue = "\n[links]\nmax_queue = 2097152\n";
+    let (dir, up) = network(folder.path(), &(SETTINGS.to_owned() + queue));
+    let paused = up.reports(4)[3].pid;
+    assert!(kill("-STOP", paused));
+    fill(folder.path(), &dir);
+    assert!(kill("-CONT", paused));
+    let back = poll_until(PATIENCE, || {
+        let report = ReplicaReport::read(&home(&dir, 3)).ok()?;
+        (report.height >= 600 && !report.catching_up).then_some(report)
+    });
+    let back = back.expect("it comes to the others' height");
+    assert_eq!(back.pid, paused);
+    assert!(back.transfer.is_none_or(|transfer| transfer.dropped.is_empty()));
+    stop_and_audit(&dir, up);
+}
+
 /// A replica loses its whole disk. One of those that it fetches state from gives values that nobody
 /// ever wrote: it is named, and the state is that of the others.
 #[test]
 fn a_lying_source_is_named_in_status() {
     let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("net");
-    tercio(["testnet", "-o", text(&dir), "--app", "kv"]).good();
-    for i in 0..4 {
-        let file = home(&dir, i).join("tercio.toml");
-        let settings = fs::read_to_string(&file).unwrap() + SETTINGS;
-        fs::write(file, settings).unwrap();
-    }
-    let mut up = Up::start(&dir);
-    let operations = folder.path().join("operations");
-    let value = "honest".repeat(640);
-    let lines: Vec<_> = (0..600).map(|key| format!("put key{key:04} {value}{key}")).collect();
-    fs::write(&operations, lines.join("\n")).unwrap();
-    tercio(["submit", text(&dir), "--file", text(&operations)]).good();
+    let (dir, mut up) = network(folder.path(), SETTINGS);
+    let value = fill(folder.path(), &dir);
     let settled = poll_until(PATIENCE, || {
         let last = |i| snapshots(&dir, i).pop();
         let heights = up.reports(4).iter().map(|r| r.height).min();
@@ -82,23 +135,15 @@ fn a_lying_source_is_named_in_status() {
     fs::remove_dir_all(home(&dir, 3).join("data")).unwrap();
     assert!(kill("-KILL", lost));
     up.wait_line("replica 3: ready again");
-    let back = poll_until(PATIENCE, || {
-        let report = ReplicaReport::read(&home(&dir, 3)).ok()?;
-        let done = report.transfer.as_ref().is_some_and(|transfer| transfer.phase == "done");
-        (done && report.height >= 600).then_some(report)
-    });
-    let back = back.expect("the replica has all again");
+    let back = wait_for(&dir, 3, 600);
     let transfer = back.transfer.unwrap();
     assert!(transfer.bytes > 1 << 20, "{transfer:?}");
     let named =
         |dropped: &Value| dropped["replica"] == 0 && dropped["reason"] == "state_wrong_chunk";
     let status = tercio(["status", text(&dir), "--json"]).good().json();
-    let dropped = status["replicas"][3]["report"]["transfer"]["dropped"].as_array();
+    let dropped = status["replicas"][3]["transfer"]["dropped"].as_array();
     assert!(dropped.is_some_and(|all| all.len() == 1 && named(&all[0])), "{status:#}");
     let answer = tercio(["query", text(&dir), "get key0007", "--json"]).good().json();
     assert!(answer.to_string().contains(&format!("{value}7")), "{answer}");
-    up.stop();
-    for i in 0..4 {
-        tercio(["audit", text(&home(&dir, i))]).good();
-    }
+    stop_and_audit(&dir, up);
 }

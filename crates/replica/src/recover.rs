@@ -1,13 +1,16 @@
 //! Taking up where a replica stopped.
 //!
-//! The latest snapshot, then every block behind it executed again, each of which must give the
+//! The latest whole snapshot, then every block behind it executed again, each of which must give the
 //! header that the log has, then the promises of the write-ahead log. Where a certificate was kept
-//! the state must be the certified one. A torn tail is cut; any other damage is an error that
+//! the state must be the certified one. A damaged snapshot is passed over and removed if the one
+//! before it and the blocks behind that are here. A torn tail is cut; any other damage is an error that
 //! names the file and the block.
 
 use crate::home::Part;
 use crate::node::{NoLog, NodeSettings};
-use crate::stages::{ExecuteStage, Head, LogStage, OrderStage, Outbox, Rhythm, ToLog, must_equal};
+use crate::stages::{
+    ExecuteStage, Head, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, must_equal,
+};
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
@@ -93,7 +96,7 @@ impl<P: Protocol> Stages<P> {
         let durable = settings.durability.syncs();
         let files = |part| home.open(part, durable);
         let (mut blocks, _) = BlockLog::open(files(Part::Blocks)?, chain, settings.ledger.blocks)?;
-        let snapshots = SnapshotStore::open(files(Part::Snapshots)?, chain)?;
+        let mut snapshots = SnapshotStore::open(files(Part::Snapshots)?, chain)?;
         let (mut wal, records) = Wal::open(files(Part::Wal)?, chain, settings.ledger.wal)?;
         let lost_log = wal.is_blank() && settings.no_log == NoLog::Lost;
         if wal.is_blank() && !lost_log {
@@ -105,7 +108,8 @@ impl<P: Protocol> Stages<P> {
         let mut engine = Engine::new(app, suite, chain, epoch, digest, settings.lag);
         let mut rhythm = Rhythm::new(settings.snapshot_every, settings.snapshot_bytes);
         let mut stable = blocks.latest_certificate()?;
-        if let Some(Snapshot { head, chunks }) = snapshots.latest()? {
+        let (latest, passed_over) = latest_whole(&mut snapshots, &blocks)?;
+        if let Some(Snapshot { head, chunks }) = latest {
             let certificate = head.certificate;
             let (seq, height) = (certificate.checkpoint.seq, certificate.checkpoint.height);
             let restored = engine.restore(&certificate.checkpoint, &chunks);
@@ -153,6 +157,8 @@ impl<P: Protocol> Stages<P> {
         let mut order = OrderStage::new(settings.me, keyring, protocol, head, own, settings.sync);
         let log = LogStage::new(suite, wal, blocks, snapshots);
         let mut outbox = Outbox::default();
+        let damaged = (0..passed_over).map(|_| ToOrder::Dropped("snapshot_damaged"));
+        outbox.order.extend(damaged);
         // It says what opening found.
         outbox.log.push_back(ToLog::Scrub { bytes: 0 });
         order.do_effects(now, &mut outbox)?;
@@ -161,6 +167,37 @@ impl<P: Protocol> Stages<P> {
             order.tell(Event::Executed { seq, block: None, checkpoint }, now, &mut outbox)?;
         }
         Ok(Self { order, log, execute, outbox })
+    }
+}
+
+/// The latest snapshot of which every byte is as it was written, and how many damaged ones were
+/// passed over and removed on the way to it. A snapshot below one that is damaged will do if the
+/// block log goes on from it.
+fn latest_whole(
+    snapshots: &mut SnapshotStore,
+    blocks: &BlockLog,
+) -> Result<(Option<Snapshot>, usize), NodeError> {
+    let mut damaged = Vec::new();
+    for seq in snapshots.kept().iter().rev().copied().collect::<Vec<_>>() {
+        match snapshots.read(seq) {
+            Err(damage @ LedgerError::Damage { .. }) => damaged.push((seq, damage)),
+            Err(error) => return Err(error.into()),
+            Ok(whole) => {
+                let above = whole.head.certificate.checkpoint.height.next();
+                if !damaged.is_empty() && blocks.first_height() > above {
+                    break;
+                }
+                let passed_over = damaged.len();
+                for (seq, _) in damaged {
+                    snapshots.remove(seq)?;
+                }
+                return Ok((Some(whole), passed_over));
+            }
+        }
+    }
+    match damaged.into_iter().next() {
+        Some((_, damage)) => Err(damage.into()),
+        None => Ok((None, 0)),
     }
 }
 

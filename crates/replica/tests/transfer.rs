@@ -12,6 +12,7 @@ use tercio_crypto::{Instance, Keyring};
 use tercio_execution::{
     AppError, Application, Keyed, Operation, Outcome, Store, Transaction, View,
 };
+use tercio_ledger::{MemStorage, Storage};
 use tercio_replica::NodeSettings;
 use tercio_replica::transfer::TransferStatus;
 use tercio_replica::transfer::message::{FetchState, State};
@@ -406,6 +407,45 @@ fn a_crash_at_any_write_of_an_install_is_survived() {
         net.stop(3);
     }
     assert!(crashes > 12, "{crashes}");
+}
+
+/// A flipped bit anywhere in the latest snapshot: the one before it will do. When that is damaged,
+/// too, the error names a file.
+#[test]
+fn a_damaged_snapshot_is_passed_over() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    write(&mut net, &asker, 1, 100, 60);
+    net.until("all are at one head", |net| net.agree());
+    let before = net.status(3);
+    net.stop(3);
+    let snapshots = |disk: &MemStorage| -> Vec<String> {
+        let names = disk.list().unwrap().into_iter();
+        names.filter(|name| name.starts_with("snapshot-")).collect()
+    };
+    let whole = net.disks[3].fork();
+    let names = snapshots(&whole);
+    assert!(names.len() >= 2, "{names:?}");
+    let last = names.last().unwrap();
+    let len = whole.contents(last).unwrap().len();
+    for at in [0, 60, len / 3, len / 2, len - 60, len - 1] {
+        net.disks[3] = whole.fork();
+        net.disks[3].edit(last, |bytes| bytes[at] ^= 0x10);
+        net.start(3);
+        let status = net.status(3);
+        assert_eq!((status.height, status.block), (before.height, before.block), "byte {at}");
+        assert_eq!(status.dropped["snapshot_damaged"], 1);
+        assert!(!snapshots(&net.disks[3]).contains(last));
+        net.stop(3);
+    }
+    net.start(3);
+    together(&mut net, &asker, 101);
+    net.stop(3);
+    for name in snapshots(&net.disks[3]) {
+        net.disks[3].edit(&name, |bytes| bytes[70] ^= 0x10);
+    }
+    let error = net.try_start(3).unwrap_err().to_string();
+    assert!(error.contains("snapshot-") && error.contains("damaged"), "{error}");
 }
 
 /// However much a replica asks, so many of its questions wait and no more.
