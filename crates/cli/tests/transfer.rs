@@ -11,6 +11,7 @@ use std::time::Duration;
 use tercio_bench::poll_until;
 use tercio_replica::report::ReplicaReport;
 
+const KEYS: u64 = 420;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Snapshots are taken early, and blocks below them go, so that only state helps one that lost all.
 const SETTINGS: &str = "
@@ -63,11 +64,21 @@ fn network(folder: &Path, settings: &str) -> (PathBuf, Up) {
     (dir, up)
 }
 
-/// Writes keys 0 to 599; the values are 2 MB together.
+/// How many bytes so many writes take at least.
+fn fill_bytes(count: u64) -> u64 {
+    count * 3840
+}
+
+/// The number of a snapshot by its name.
+fn number(name: &str) -> u64 {
+    name.rsplit('-').next().unwrap().parse().unwrap()
+}
+
+/// Writes all keys; the values are 1.6 MB together.
 fn fill(folder: &Path, dir: &Path) -> String {
     let operations = folder.join("operations");
     let value = "honest".repeat(640);
-    let lines: Vec<_> = (0..600).map(|key| format!("put key{key:04} {value}{key}")).collect();
+    let lines: Vec<_> = (0..KEYS).map(|key| format!("put key{key:04} {value}{key}")).collect();
     fs::write(&operations, lines.join("\n")).unwrap();
     tercio(["submit", text(dir), "--file", text(&operations)]).good();
     value
@@ -106,7 +117,7 @@ fn a_paused_replica_returns() {
     assert!(kill("-CONT", paused));
     let back = poll_until(PATIENCE, || {
         let report = ReplicaReport::read(&home(&dir, 3)).ok()?;
-        (report.height >= 600 && !report.catching_up).then_some(report)
+        (report.height >= KEYS && !report.catching_up).then_some(report)
     });
     let back = back.expect("it comes to the others' height");
     assert_eq!(back.pid, paused);
@@ -121,11 +132,13 @@ fn a_lying_source_is_named_in_status() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, mut up) = network(folder.path(), SETTINGS);
     let value = fill(folder.path(), &dir);
+    // At the first checkpoint past a mebibyte of blocks; the next would be past two.
     let settled = poll_until(PATIENCE, || {
         let last = |i| snapshots(&dir, i).pop();
-        let heights = up.reports(4).iter().map(|r| r.height).min();
-        (last(0).is_some() && last(0) == last(1) && last(1) == last(2) && heights >= Some(600))
-            .then_some(())
+        let past = last(0).is_some_and(|name| number(&name) * fill_bytes(1) > 1 << 20);
+        let equal = last(0) == last(1) && last(1) == last(2);
+        let all = up.reports(4).iter().all(|report| report.height >= KEYS);
+        (past && equal && all).then_some(())
     });
     settled.expect("the replicas have equal snapshots");
 
@@ -135,7 +148,7 @@ fn a_lying_source_is_named_in_status() {
     fs::remove_dir_all(home(&dir, 3).join("data")).unwrap();
     assert!(kill("-KILL", lost));
     up.wait_line("replica 3: ready again");
-    let back = wait_for(&dir, 3, 600);
+    let back = wait_for(&dir, 3, KEYS);
     let transfer = back.transfer.unwrap();
     assert!(transfer.bytes > 1 << 20, "{transfer:?}");
     let named =

@@ -207,6 +207,33 @@ fn pruning_keeps_the_bytes_bounded_and_what_the_snapshot_needs() {
     assert_eq!((report.first, report.last), (Some(first), Some(Height(23))));
 }
 
+/// Snapshots cover all blocks, and the header of the next segment is torn: what is left says where
+/// that begins.
+#[test]
+fn pruning_leaves_what_a_torn_segment_goes_on_from() {
+    let (whole, _) = log_of(8, 4);
+    let all = blocks(9);
+    let limited = BlockLogSettings { retain_bytes: 1, ..settings(4) };
+    for seed in 0..60 {
+        let mut storage = whole.fork();
+        let again =
+            |storage: &MemStorage| BlockLog::open(Box::new(storage.clone()), CHAIN, limited);
+        let mut log = again(&storage).unwrap().0;
+        assert_eq!(log.prune(Height(8)).unwrap(), 1);
+        log.append(&all[8].0, &all[8].1).unwrap();
+        log.flush().unwrap();
+        drop(log);
+        storage.crash(&mut chooser(seed));
+        let log = again(&storage).unwrap().0;
+        assert!(log.tip().0 >= Height(8), "seed {seed}: {:?}", log.tip());
+    }
+    // When it is durable, the one before it may go.
+    let mut log = BlockLog::open(Box::new(whole), CHAIN, limited).unwrap().0;
+    log.append(&all[8].0, &all[8].1).unwrap();
+    log.sync().unwrap();
+    assert_eq!((log.prune(Height(8)).unwrap(), log.first_height()), (2, Height(9)));
+}
+
 #[test]
 fn a_log_starts_after_a_snapshot() {
     let all = blocks(60);

@@ -322,8 +322,8 @@ impl BlockLog {
     }
 
     /// Removes the oldest closed segments while the log is longer than `retain_bytes`, or holds
-    /// `retain_blocks` and the segment, but none
-    /// with a block above `snapshot`, the height of the latest snapshot; gives how many.
+    /// `retain_blocks` and the segment, but none with a block above `snapshot`, the height of the
+    /// latest snapshot, and not the last before a segment that is not durable; gives how many.
     ///
     /// # Errors
     /// When the storage fails, now or before.
@@ -338,6 +338,10 @@ impl BlockLog {
                 break;
             }
             if first.0 + u64::from(footer.count) - 1 > snapshot.0 {
+                break;
+            }
+            // Until the open segment's header is durable, only a closed one says where it begins.
+            if self.closed.len() == 1 && self.open.new_name {
                 break;
             }
             self.disk.change(|s| s.remove(&segment_name(first)))?;
