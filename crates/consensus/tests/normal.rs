@@ -303,7 +303,7 @@ fn c2_a_diverged_replica_is_told() {
         net.pass(MOMENT);
     }
     net.pass(LONG);
-    let what = tercio_types::CheckpointField::State;
+    let what = tercio_types::CheckpointField::Height;
     let told = |e: &Evidence| matches!(e, Evidence::OwnStateDiffers { what: w, .. } if *w == what);
     assert!(net.peer(3).evidence.iter().any(told));
     assert!(!net.peer(0).evidence.iter().any(told));

@@ -262,8 +262,8 @@ fn a_replica_that_computes_wrongly_stops() {
     assert_eq!(who.0, 3);
     assert_eq!(
         error.to_string(),
-        "a quorum certified another state than ours at number 4: this replica computed wrongly and \
-         must not go on; compare it with another one, or empty its data directory"
+        "a quorum certified another state than ours at number 4 (the results root differs): this \
+         replica computed wrongly and must not go on; compare it with another one, or empty its data directory"
     );
     net.order(&asker, 5, 10);
     assert_eq!(net.stopped.len(), 1);

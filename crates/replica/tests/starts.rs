@@ -129,8 +129,8 @@ fn a_malformed_genesis_names_line_and_key() {
     assert_eq!(
         replace("key = \"", "key = \"zz"),
         format!(
-            "genesis.toml:{}: key: a public key is 64 hexadecimal digits; `tercio keygen` prints \
-             one",
+            "genesis.toml:{}: key: a public key of suite sha256-ed25519 is 64 hexadecimal digits; \
+             `tercio keygen` prints one",
             line("key")
         )
     );
