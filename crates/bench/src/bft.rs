@@ -118,10 +118,10 @@ pub struct BftReport {
 }
 
 /// One measurement.
-struct Trial {
-    outcome: Outcome,
-    before: Vec<Usage>,
-    after: Vec<Usage>,
+pub(crate) struct Trial {
+    pub(crate) outcome: Outcome,
+    pub(crate) before: Vec<Usage>,
+    pub(crate) after: Vec<Usage>,
     memory: Vec<Memory>,
 }
 
@@ -208,7 +208,8 @@ fn search(
     Err(BenchError::NoRate { closed_rps: closed, lowest_rps })
 }
 
-fn measure(
+/// A load that is measured.
+pub(crate) fn measure(
     running: &mut Running,
     bft: &Bft,
     pace: Pace,

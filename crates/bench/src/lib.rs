@@ -5,11 +5,12 @@
 //!   them a ceiling for this machine. Every other figure is reported as a fraction of it.
 //! - [`network`] makes networks on this machine, of processes ([`process`]) or threads, [`local`] one
 //!   in this process to play with; [`load`] puts load on them, open-loop by default. [`bft`] measures
-//!   ordering so, [`fault`] what a dead replica costs, [`overload`] what too much load does,
+//!   ordering so, [`auth`] what authenticators cost it, [`fault`] what a dead replica costs, [`overload`] what too much load does,
 //!   [`transfer`] how a replica without its disk comes back.
 //!
 //! Architecture invariant: nothing here prints.
 
+pub mod auth;
 pub mod bft;
 pub mod calibrate;
 mod clock;

@@ -100,6 +100,11 @@ impl Setup {
         said("calibrating");
         let ceiling = calibrate::ceiling().map_err(BenchError::Calibrate)?;
         said("starting replicas");
+        Ok((self.launch(program, dir)?, ceiling))
+    }
+
+    /// The same without measuring the machine.
+    pub(crate) fn launch(&self, program: Option<&Path>, dir: &Path) -> Result<Running, BenchError> {
         let network = Network::lay_out(dir, &self.spec)?;
         let replicas = Replicas::start(dir, self.spec.replicas, program)?;
         let mut core = self.spec.core_settings();
@@ -107,7 +112,7 @@ impl Setup {
         let clients = (0..self.spec.clients)
             .map(|i| network.client(i, core.clone()))
             .collect::<Result<Vec<_>, _>>()?;
-        Ok((Running { network, replicas, clients }, ceiling))
+        Ok(Running { network, replicas, clients })
     }
 
     pub(crate) fn plan(&self, phases: Vec<Phase>) -> Plan {

@@ -1,5 +1,6 @@
 //! `tercio bench ...`.
 
+mod auth;
 mod bft;
 mod calibrate;
 mod fault;
@@ -17,6 +18,8 @@ pub(crate) enum Command {
     Calibrate(calibrate::Args),
     /// Measure ordering, with the counter as the application
     Bft(bft::Args),
+    /// Measure ordering for each way to authenticate packages, of several sizes
+    Auth(auth::Args),
     /// Measure what clients notice when a backup dies under load
     Fault(fault::Args),
     /// Measure a network of which more is asked than it can do
@@ -34,6 +37,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Bft(args) => bft::run(&args),
+        Command::Auth(args) => auth::run(&args),
         Command::Fault(args) => fault::run(&args),
         Command::Overload(args) => overload::run(&args),
         Command::Transfer(args) => transfer::run(&args),

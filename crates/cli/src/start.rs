@@ -7,8 +7,10 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use tercio_bench::figures::round;
 use tercio_bench::{network, usage};
+use tercio_crypto::sm2::Backend;
 use tercio_replica::ReplicaConfig;
 use tercio_replica::report::ReplicaReport;
+use tercio_types::Scheme;
 
 /// How often `status.json` is written.
 const STATUS: Duration = Duration::from_millis(200);
@@ -31,8 +33,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let replica = network::start(config, &genesis).map_err(Failure::new)?;
     let pid = std::process::id();
     let start_height = replica.status().height.0;
+    let sm2 = genesis.uses(Scheme::Sm2).then(Backend::best);
     let report = || ReplicaReport {
         pid,
+        sm2_backend: sm2.map(|backend| backend.name().to_owned()),
         written_unix_ms: clock::unix_ms(),
         start_height,
         rss_mb: usage::of_process(pid).map_or(0.0, |usage| round(usage.rss_mb(), 1)),
@@ -46,6 +50,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         genesis.name,
         replica.local_addr()
     ));
+    match sm2 {
+        Some(Backend::Scalar) => {
+            log("SM2 without vector arithmetic (scalar): this processor has no AVX-512 IFMA");
+        }
+        Some(backend) => log(&format!("SM2 by vector arithmetic ({})", backend.name())),
+        None => {}
+    }
     while replica.is_running() {
         let report = report();
         report.write(&args.dir).map_err(|error| Failure::at(&args.dir, error))?;

@@ -153,6 +153,7 @@ fn line(row: &Row) -> String {
         parts.push(format!("{} waiting", r.pending));
     }
     parts.push(format!("{:.0} MB", r.rss_mb));
+    parts.extend(r.sm2_backend.as_ref().map(|backend| format!("sm2: {backend}")));
     let mut drops: Vec<_> = r.dropped.iter().filter(|(_, count)| **count > 0).collect();
     drops.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     if !drops.is_empty() {

@@ -14,12 +14,10 @@
 //! to have sent them.
 
 pub mod agreement;
-mod der;
 mod hash;
 mod keyring;
 mod mac;
 mod merkle;
-mod pem;
 mod scheme;
 mod secret;
 mod sha256;
@@ -34,7 +32,8 @@ pub use mac::MacKey;
 pub use merkle::{merkle_leaf, merkle_root};
 pub use scheme::{
     SchemeError, SigningSecret, identity_from_text, key_text, public_from_pem, public_key,
-    signing_key_from_text, signing_key_text,
+    public_to_der, public_to_pem, signature_from_der, signature_to_der, signing_key_from_text,
+    signing_key_text,
 };
 pub use secret::{KeyError, SecretKey};
 pub use signature::{BatchVerifier, SignatureItem, verify, verify_batch};

@@ -27,9 +27,6 @@ pub enum KeyError {
          64 hexadecimal digits"
     )]
     BadSecretFile,
-    /// The text or the bytes are no key of the scheme in a form that is read.
-    #[error("not a key of this scheme: PEM with PKCS#8, SEC 1 or SubjectPublicKeyInfo is read")]
-    Malformed,
     /// The number is no secret key of its scheme.
     #[error("the number of a secret key is out of range")]
     OutOfRange,

@@ -8,7 +8,6 @@ mod agree;
 mod cache;
 mod comb;
 mod field;
-mod format;
 mod key;
 mod limbs;
 mod order;

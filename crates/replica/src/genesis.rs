@@ -20,7 +20,7 @@ use tercio_consensus::Settings;
 use tercio_crypto::{identity_from_text, key_text, signing_key_from_text, signing_key_text};
 use tercio_types::{
     ChainId, ClientId, ClientInfo, Epoch, FaultModel, Member, Membership, MembershipError,
-    PublicKey, Suite,
+    PublicKey, Scheme, Suite,
 };
 use thiserror::Error;
 
@@ -282,6 +282,13 @@ impl Genesis {
     #[must_use]
     pub fn chain(&self) -> ChainId {
         ChainId(tercio_crypto::hash(self.suite, &[&self.encode()]).0)
+    }
+
+    /// Whether somebody signs under this scheme.
+    #[must_use]
+    pub fn uses(&self, scheme: Scheme) -> bool {
+        let signing = |client: &ClientInfo| client.signing_key(self.suite).scheme;
+        self.suite.scheme() == scheme || self.clients.values().any(|c| signing(c) == scheme)
     }
 
     /// The replicas and clients of the first epoch.

@@ -71,6 +71,9 @@ pub struct ReplicaReport {
     pub waiting: Option<Waiting>,
     /// The other replicas, as this one sees them.
     pub peers: Vec<Peer>,
+    /// Where the network or a client of it uses SM2: the arithmetic that this processor has for
+    /// it, `ifma` or, where that is missing, `scalar`.
+    pub sm2_backend: Option<String>,
     /// Resident memory, in MiB.
     pub rss_mb: f64,
     /// What was dropped or lost, and how others broke the protocol, by reason.

@@ -20,28 +20,38 @@ pub struct Cast {
     clients: BTreeMap<ClientId, SecretKey>,
 }
 
-fn secret(role: &[u8], id: u64) -> SecretKey {
-    SecretKey::from_seed(hash(Suite::default(), &[b"tercio-sim", role, &id.to_le_bytes()]).0)
+fn secret(suite: Suite, role: &[u8], id: u64) -> SecretKey {
+    let seed = hash(suite, &[b"tercio-sim", role, &id.to_le_bytes()]).0;
+    SecretKey::derived_from(suite, &seed)
 }
 
 impl Cast {
-    /// The cast of `n` replicas.
+    /// The cast of `n` replicas, of the default suite.
     ///
     /// # Panics
     /// When a network cannot have `n` replicas.
     #[must_use]
     pub fn new(n: usize) -> Arc<Self> {
-        let replicas: Vec<_> = (0..n as u64).map(|i| secret(b"replica", i)).collect();
+        Self::of_suite(n, Suite::default())
+    }
+
+    /// The cast of `n` replicas of a suite.
+    ///
+    /// # Panics
+    /// When a network cannot have `n` replicas.
+    #[must_use]
+    pub fn of_suite(n: usize, suite: Suite) -> Arc<Self> {
+        let replicas: Vec<_> = (0..n as u64).map(|i| secret(suite, b"replica", i)).collect();
         let clients: BTreeMap<_, _> =
-            (1..=CLIENTS).map(|i| (ClientId(i), secret(b"client", i))).collect();
+            (1..=CLIENTS).map(|i| (ClientId(i), secret(suite, b"client", i))).collect();
         let member = |(i, key): (usize, &SecretKey)| Member {
             key: key.public(),
             address: format!("replica-{i}.sim:1"),
         };
         let membership = Membership::new(
-            ChainId(hash(Suite::default(), &[b"tercio-sim chain", &(n as u64).to_le_bytes()]).0),
+            ChainId(hash(suite, &[b"tercio-sim chain", &(n as u64).to_le_bytes()]).0),
             Epoch(0),
-            Suite::default(),
+            suite,
             FaultModel::Byzantine,
             replicas.iter().enumerate().map(member).collect(),
             clients.iter().map(|(id, key)| (*id, ClientInfo::new(key.public()))).collect(),

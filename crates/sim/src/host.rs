@@ -175,7 +175,7 @@ impl Host {
             ..NodeSettings::new(self.id, secret, self.cast.membership().clone())
         };
         self.journal = Journal::default();
-        let app = Box::new(Witness::new(self.journal.clone()));
+        let app = Box::new(Witness::new(self.journal.clone(), self.cast.suite()));
         let node = Node::open(settings, self.disk.clone(), app, now)?;
         self.due = node.deadline();
         self.node = Some(node);

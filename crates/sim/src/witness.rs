@@ -61,20 +61,20 @@ impl Journal {
 #[derive(Debug, Default)]
 pub struct Witness {
     journal: Journal,
+    suite: Suite,
     places: BTreeMap<(ClientId, RequestSeq), u64>,
     /// A hash over all operations in order.
     digest: Digest,
 }
 
 impl Witness {
-    /// A witness that has seen nothing and writes into `journal`.
+    /// A witness that has seen nothing and writes into `journal`, and digests
+    /// as the network's suite has it.
     #[must_use]
-    pub fn new(journal: Journal) -> Self {
-        Self { journal, ..Self::default() }
+    pub fn new(journal: Journal, suite: Suite) -> Self {
+        Self { journal, suite, ..Self::default() }
     }
 }
-
-const SUITE: Suite = Suite::Sha256Ed25519;
 
 /// How many of a client's numbers share a chunk.
 const PAGE: u64 = 4;
@@ -92,7 +92,7 @@ impl Application for Witness {
             let place = self.places.len() as u64 + 1;
             let before = self.places.insert((*client, *seq), place);
             let name = [client.0.to_le_bytes(), seq.0.to_le_bytes()].concat();
-            self.digest = hash(SUITE, &[&self.digest.0, &name, op]);
+            self.digest = hash(self.suite, &[&self.digest.0, &name, op]);
             replies.push(&place.to_le_bytes());
             done.push(Done { client: *client, seq: *seq, op: op.clone(), place, before });
         }
@@ -105,7 +105,7 @@ impl Application for Witness {
     }
 
     fn state_digest(&mut self) -> Digest {
-        chunks_root(SUITE, &self.snapshot())
+        chunks_root(self.suite, &self.snapshot())
     }
 
     /// Under no label the hash over all operations in order; under a client's id and the number

@@ -3,6 +3,7 @@
 
 use tercio_sim::Cast;
 use tercio_sim::run::run;
+use tercio_types::Suite;
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
@@ -17,6 +18,19 @@ fn the_same_seed_gives_the_same_trace() {
         traces.insert(report.trace);
     }
     assert_eq!(traces.len(), 3);
+}
+
+/// View changes and checkpoints with SM2 signatures and SM3 digests.
+#[test]
+fn a_network_of_sm3_and_sm2_survives_and_meets_trouble() {
+    let cast = Cast::of_suite(4, Suite::Sm3Sm2);
+    let (mut view_changes, mut restarts) = (0, 0);
+    for seed in 200..206 {
+        let report = run(&cast, seed, false).outcome.unwrap_or_else(|failure| panic!("{failure}"));
+        view_changes += report.view_changes;
+        restarts += report.restarts;
+    }
+    assert!(view_changes > 0 && restarts > 0);
 }
 
 #[test]

@@ -50,7 +50,8 @@ pub(crate) struct NetworkArgs {
     pub(crate) json: bool,
 }
 
-fn auth(text: &str) -> Result<Auth, String> {
+/// Reads how packages are authenticated.
+pub(crate) fn auth(text: &str) -> Result<Auth, String> {
     let known = || format!("write mac, {}", Scheme::ALL.map(Scheme::name).join(", "));
     match text {
         "mac" => Ok(Auth::Mac),
@@ -83,24 +84,31 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 impl NetworkArgs {
     /// The network that they describe, with so many clients, the counter as the application.
     pub(crate) fn setup(&self, clients: u16, outstanding: u16) -> Setup {
-        let counter = tercio_counter::Settings { iterations: 0, reply: self.reply as usize };
         Setup {
             spec: Spec {
-                name: "bench".into(),
                 replicas: self.replicas,
-                clients: clients.into(),
-                app: App::Counter(counter),
                 suite: self.crypto,
                 durability: self.durability,
                 layout: self.layout,
                 batch_ops: self.batch_ops as usize,
-                ..Spec::default()
+                ..counters(clients, self.reply as usize)
             }
             .with_auth(self.auth),
             package: self.package.into(),
             outstanding: outstanding.into(),
             size: self.size as usize,
         }
+    }
+}
+
+/// Four replicas of the counter, whose results have so many bytes.
+pub(crate) fn counters(clients: u16, reply: usize) -> Spec {
+    let counter = tercio_counter::Settings { iterations: 0, reply };
+    Spec {
+        name: "bench".into(),
+        clients: clients.into(),
+        app: App::Counter(counter),
+        ..Spec::default()
     }
 }
 
@@ -121,7 +129,12 @@ pub(crate) fn print(s: &Settings, machine: &Machine) {
         "requests of {} B in packages of {}, results of {} B; {} clients with up to {} packages each",
         s.size, s.package, s.reply, s.clients, s.outstanding
     ));
-    line(&format!(
+    print_machine(machine);
+}
+
+/// Prints what was measured on.
+pub(crate) fn print_machine(machine: &Machine) {
+    output::line(&format!(
         "machine: {} cores, {}, Linux {}, load {:.2}",
         machine.cores, machine.cpu_model, machine.kernel, machine.load_1min
     ));

@@ -17,6 +17,7 @@
 //! ```
 
 mod p256;
+mod pair;
 mod pem;
 mod rsa;
 mod secp256k1;
@@ -25,7 +26,8 @@ pub(crate) use p256::verify as verify_p256;
 pub(crate) use rsa::verify as verify_rsa;
 pub(crate) use secp256k1::verify as verify_secp256k1;
 
-pub use pem::public_from_pem;
+pub use pair::{signature_from_der, signature_to_der};
+pub use pem::{public_from_pem, public_to_der, public_to_pem};
 
 use crate::{SecretKey, sm2};
 use tercio_types::{PublicKey, Scheme, SignatureBytes, SigningKey, Suite};
@@ -41,6 +43,9 @@ pub enum SchemeError {
     /// The bytes are no public key of the scheme.
     #[error("this is no usable {} public key", .0.name())]
     BadPublicKey(Scheme),
+    /// The bytes are no signature of the scheme.
+    #[error("this is no {} signature", .0.name())]
+    BadSignature(Scheme),
     /// The text is no public key.
     #[error(
         "a public key is its scheme's name (ed25519, sm2, p256, secp256k1 or rsa), a colon, and \
@@ -200,6 +205,9 @@ pub fn signing_key_from_text(text: &str) -> Result<SigningKey, SchemeError> {
 pub fn signing_key_text(key: &SigningKey) -> String {
     format!("{}:{}", key.scheme.name(), key_text(&key.key))
 }
+
+#[cfg(test)]
+mod openssl;
 
 #[cfg(test)]
 mod tests {

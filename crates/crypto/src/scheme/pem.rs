@@ -1,14 +1,15 @@
-//! Private keys as PEM, the way OpenSSL and GmSSL write them: PKCS#8 (RFC 5958, RFC 5915 and RFC
-//! 8410 inside) in and out, SEC 1 'EC PRIVATE KEY' in.
+//! Keys as PEM, the way OpenSSL and GmSSL write them: private ones as PKCS#8 (RFC 5958, RFC 5915 and
+//! RFC 8410 inside) or SEC 1 'EC PRIVATE KEY', public ones as SubjectPublicKeyInfo (RFC 5280), in and
+//! out.
 
 use super::{SchemeError, Secret, SigningSecret, p256, rsa, secp256k1};
 use crate::SecretKey;
 use pkcs8::der::asn1::{AnyRef, BitStringRef, OctetStringRef};
 use pkcs8::der::{Decode, Document, Encode, SecretDocument};
-use pkcs8::spki::AlgorithmIdentifier;
-use pkcs8::{ObjectIdentifier, PrivateKeyInfo, PrivateKeyInfoRef};
+use pkcs8::spki::{AlgorithmIdentifier, SubjectPublicKeyInfo, SubjectPublicKeyInfoRef};
+use pkcs8::{LineEnding, ObjectIdentifier, PrivateKeyInfo, PrivateKeyInfoRef};
 use sec1::{EcParameters, EcPrivateKey};
-use tercio_types::{Scheme, Suite};
+use tercio_types::{Scheme, SigningKey, Suite};
 use zeroize::Zeroizing;
 
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
@@ -24,6 +25,7 @@ const CURVES: [(Scheme, ObjectIdentifier); 3] = [
 
 const PKCS8_LABEL: &str = "PRIVATE KEY";
 const SEC1_LABEL: &str = "EC PRIVATE KEY";
+const PUBLIC_LABEL: &str = "PUBLIC KEY";
 
 fn curve(scheme: Scheme) -> Option<ObjectIdentifier> {
     CURVES.iter().find(|(of, _)| *of == scheme).map(|(_, curve)| *curve)
@@ -114,22 +116,44 @@ impl SigningSecret {
                 let seed = Zeroizing::new(seed.to_der().map_err(|_| failed)?);
                 info(AlgorithmIdentifier { oid: ED25519, parameters: None }, &seed)
             }
-            Secret::Identity(key) => self.named(scheme, &*key.to_bytes()),
-            Secret::EcdsaP256(key) => self.named(scheme, &*key.scalar()?),
-            Secret::Secp256k1(key) => self.named(scheme, &*key.scalar()),
+            _ => {
+                let named = curve(scheme).zip(self.ec_private_key(None)?);
+                let (curve, key) = named.expect("the other schemes are on named curves");
+                let parameters = Some(AnyRef::from(&curve));
+                info(AlgorithmIdentifier { oid: EC, parameters }, key.as_bytes())
+            }
         };
-        let pem = der.and_then(|der| der.to_pem(PKCS8_LABEL, pkcs8::LineEnding::LF));
+        let pem = der.and_then(|der| der.to_pem(PKCS8_LABEL, LineEnding::LF));
         pem.map_err(|_| failed)
     }
 
-    /// PKCS#8 of a key on a named curve.
-    fn named(&self, scheme: Scheme, scalar: &[u8]) -> pkcs8::der::Result<SecretDocument> {
-        let curve = curve(scheme).expect("a scheme on a named curve");
+    /// The key as SEC 1 in PEM; `None` for a scheme that is on no named curve.
+    ///
+    /// # Errors
+    /// When the library cannot write it.
+    pub fn to_sec1_pem(&self) -> Result<Option<Zeroizing<String>>, SchemeError> {
+        let failed = SchemeError::BadPrivateKey(self.scheme());
+        let named = curve(self.scheme()).map(EcParameters::NamedCurve);
+        let key = self.ec_private_key(named)?;
+        let pem = key.map(|key| key.to_pem(SEC1_LABEL, LineEnding::LF));
+        pem.transpose().map_err(|_| failed)
+    }
+
+    /// The ECPrivateKey of a key on a named curve, with the curve inside or not.
+    fn ec_private_key(
+        &self,
+        parameters: Option<EcParameters>,
+    ) -> Result<Option<SecretDocument>, SchemeError> {
+        let scalar = match &self.0 {
+            Secret::Identity(key) if self.scheme() == Scheme::Sm2 => key.to_bytes(),
+            Secret::EcdsaP256(key) => key.scalar()?,
+            Secret::Secp256k1(key) => key.scalar(),
+            _ => return Ok(None),
+        };
         let point = self.point();
-        let key =
-            EcPrivateKey { private_key: scalar, parameters: None, public_key: point.as_deref() };
-        let key = Zeroizing::new(key.to_der()?);
-        info(AlgorithmIdentifier { oid: EC, parameters: Some(AnyRef::from(&curve)) }, &key)
+        let key = EcPrivateKey { private_key: &*scalar, parameters, public_key: point.as_deref() };
+        let failed = SchemeError::BadPrivateKey(self.scheme());
+        SecretDocument::encode_msg(&key).map(Some).map_err(|_| failed)
     }
 
     /// The public key as SEC 1 writes an uncompressed point; `None` for what is not on a named
@@ -152,14 +176,41 @@ fn info(
     SecretDocument::encode_msg(&info)
 }
 
+/// A public key as SubjectPublicKeyInfo in DER.
+///
+/// # Errors
+/// When it is too long to be one.
+pub fn public_to_der(key: &SigningKey) -> Result<Vec<u8>, SchemeError> {
+    let curve = curve(key.scheme);
+    let algorithm = match (key.scheme, &curve) {
+        (Scheme::Ed25519, _) => AlgorithmIdentifier { oid: ED25519, parameters: None },
+        (_, Some(curve)) => AlgorithmIdentifier { oid: EC, parameters: Some(AnyRef::from(curve)) },
+        _ => AlgorithmIdentifier { oid: RSA, parameters: Some(AnyRef::NULL) },
+    };
+    let bad = SchemeError::BadPublicKey(key.scheme);
+    let bits = BitStringRef::from_bytes(key.key.as_slice()).map_err(|_| bad)?;
+    let info: SubjectPublicKeyInfoRef<'_> =
+        SubjectPublicKeyInfo { algorithm, subject_public_key: bits };
+    info.to_der().map_err(|_| bad)
+}
+
+/// A public key as SubjectPublicKeyInfo in PEM ('PUBLIC KEY').
+///
+/// # Errors
+/// When it is too long to be one.
+pub fn public_to_pem(key: &SigningKey) -> Result<String, SchemeError> {
+    let bad = |_| SchemeError::BadPublicKey(key.scheme);
+    let document = Document::try_from(public_to_der(key)?).map_err(bad)?;
+    document.to_pem(PUBLIC_LABEL, LineEnding::LF).map_err(bad)
+}
+
 /// The public key of a SubjectPublicKeyInfo in PEM ('PUBLIC KEY'), as OpenSSL and GmSSL write it.
 ///
 /// # Errors
 /// When it is anything else, or belongs to no scheme of ours.
-pub fn public_from_pem(text: &str) -> Result<tercio_types::SigningKey, SchemeError> {
-    use pkcs8::spki::SubjectPublicKeyInfoRef;
+pub fn public_from_pem(text: &str) -> Result<SigningKey, SchemeError> {
     let (label, document) = Document::from_pem(text.trim()).map_err(|_| SchemeError::BadPem)?;
-    if label != "PUBLIC KEY" {
+    if label != PUBLIC_LABEL {
         return Err(SchemeError::BadPem);
     }
     let info = SubjectPublicKeyInfoRef::try_from(document.as_bytes());

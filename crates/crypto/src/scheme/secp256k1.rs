@@ -30,6 +30,13 @@ pub(crate) fn verify(key: &[u8], message: &[u8], signature: &[u8]) -> bool {
     signature.verify(digest(message), &key).is_ok()
 }
 
+/// Of the two signatures that hold together, the one that is taken; nothing when there are none.
+pub(super) fn with_low_s(signature: &[u8; 64]) -> Option<[u8; 64]> {
+    let mut signature = Signature::from_compact(signature).ok()?;
+    signature.normalize_s();
+    Some(signature.serialize_compact())
+}
+
 /// A private key.
 pub(super) struct Secret(SecretKey);
 

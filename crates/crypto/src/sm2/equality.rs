@@ -7,7 +7,8 @@ use super::order::{N, Scalar};
 use super::point::{Affine, Jacobian};
 use super::verify::{Backend, Item, Prehashed, Verifier};
 use super::{PublicKey, SecretKey, Signature, UserId};
-use crate::der;
+use crate::{public_to_der, signature_to_der};
+use tercio_types::{Scheme, SignatureBytes, SigningKey};
 use tercio_unsafe_libcrypto::Libcrypto;
 
 /// Random numbers from a seed: the same cases on every machine.
@@ -237,13 +238,14 @@ fn report(line: &str) {
 }
 
 fn der_of(signature: &[u8; 64]) -> Vec<u8> {
-    der::sequence(&[&der::unsigned(&signature[..32]), &der::unsigned(&signature[32..])])
+    let signature = SignatureBytes::new(signature).expect("64 bytes fit");
+    signature_to_der(Scheme::Sm2, &signature).expect("64 bytes")
 }
 
 /// The SubjectPublicKeyInfo around bytes that need not be a key.
 fn spki(key: &[u8; 65]) -> Vec<u8> {
-    let template = PublicKey::from_point(Affine::GENERATOR).to_der();
-    [&template[..template.len() - 65], key].concat()
+    let key = tercio_types::PublicKey::new(key).expect("65 bytes fit");
+    public_to_der(&SigningKey { scheme: Scheme::Sm2, key }).expect("65 bytes")
 }
 
 /// All backends with and without tables for `keys`.
@@ -374,7 +376,7 @@ fn messages_have_one_verdict() {
         }
         if let Some(openssl) = &openssl {
             for ((key, message, signature), verdict) in parts.iter().zip(&expected) {
-                let mut key = openssl.key(&key.to_der()).expect("a key that we wrote");
+                let mut key = openssl.key(&spki(key.as_bytes())).expect("a key that we wrote");
                 let theirs = key.verify(b"1234567812345678", message, &der_of(signature));
                 assert_eq!(theirs, *verdict);
             }

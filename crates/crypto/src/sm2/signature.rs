@@ -1,8 +1,7 @@
-//! Signatures: the pair (r, s) and its two encodings.
+//! Signatures: the pair (r, s).
 
 use super::limbs;
 use super::order::{N, Scalar};
-use crate::der::{self, Reader};
 use thiserror::Error;
 
 /// Why bytes are no signature.
@@ -43,34 +42,6 @@ impl Signature {
         bytes[..32].copy_from_slice(&self.r.to_be_bytes());
         bytes[32..].copy_from_slice(&self.s.to_be_bytes());
         bytes
-    }
-
-    /// Reads the DER form `SEQUENCE { r INTEGER, s INTEGER }`, as OpenSSL and GmSSL write it. Only
-    /// the one canonical encoding is taken, so that a signature cannot be rewritten.
-    ///
-    /// # Errors
-    /// When it is anything else, or r or s is out of range.
-    pub fn from_der(bytes: &[u8]) -> Result<Self, MalformedSignature> {
-        let read = || {
-            let mut outer = Reader::new(bytes);
-            let mut pair = outer.sequence()?;
-            outer.end()?;
-            let (r, s) = (pair.unsigned::<32>()?, pair.unsigned::<32>()?);
-            pair.end()?;
-            Ok::<_, der::Malformed>((r, s))
-        };
-        let (r, s) = read().map_err(|_| MalformedSignature)?;
-        let scalar = |bytes| Scalar::from_be_bytes(bytes).ok_or(MalformedSignature);
-        Self::new(scalar(&r)?, scalar(&s)?).ok_or(MalformedSignature)
-    }
-
-    /// Writes the DER form.
-    #[must_use]
-    pub fn to_der(&self) -> Vec<u8> {
-        der::sequence(&[
-            &der::unsigned(&self.r.to_be_bytes()),
-            &der::unsigned(&self.s.to_be_bytes()),
-        ])
     }
 }
 
