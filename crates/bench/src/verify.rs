@@ -8,7 +8,9 @@
 use crate::Machine;
 use serde::Serialize;
 use std::time::Duration;
-use tercio_crypto::sm2::{Backend, Item, SecretKey, Unavailable, UserId, Verifier};
+use tercio_crypto::sm2::{self, Backend, Item, SecretKey, Unavailable, UserId, Verifier};
+use tercio_crypto::{public_to_der, signature_to_der};
+use tercio_types::{PublicKey, Scheme, SignatureBytes, SigningKey};
 use tercio_unsafe_libcrypto::Libcrypto;
 use thiserror::Error;
 
@@ -161,12 +163,10 @@ pub fn measure(setup: &Setup) -> Result<VerifyReport, VerifyError> {
         .collect();
     let library = Libcrypto::load();
     let mut their_keys: Vec<_> = match &library {
-        Ok(library) => {
-            secrets.iter().map_while(|key| library.key(&key.public().to_der())).collect()
-        }
+        Ok(library) => secrets.iter().map_while(|key| library.key(&spki(key.public()))).collect(),
         Err(_) => vec![],
     };
-    let der: Vec<Vec<u8>> = signatures.iter().map(|signature| signature.to_der()).collect();
+    let der: Vec<Vec<u8>> = encoded.iter().map(der_of).collect();
 
     let mut refused = None;
     let (mut ours, mut cached, mut theirs) = (vec![], vec![], vec![]);
@@ -247,4 +247,14 @@ fn multiply_rate(backend: Backend, time: Duration) -> f64 {
         }),
     };
     (0..5).map(|_| once()).fold(0.0, f64::max)
+}
+
+fn spki(key: &sm2::PublicKey) -> Vec<u8> {
+    let key = PublicKey::new(key.as_bytes()).expect("every scheme's keys fit");
+    public_to_der(&SigningKey { scheme: Scheme::Sm2, key }).expect("a key that we made")
+}
+
+fn der_of(signature: &[u8; 64]) -> Vec<u8> {
+    let signature = SignatureBytes::new(signature).expect("every scheme's signatures fit");
+    signature_to_der(Scheme::Sm2, &signature).expect("a signature that we made")
 }

@@ -25,6 +25,8 @@ const CURVES: [(Scheme, ObjectIdentifier); 3] = [
 
 const PKCS8_LABEL: &str = "PRIVATE KEY";
 const SEC1_LABEL: &str = "EC PRIVATE KEY";
+/// What OpenSSL 3.0 calls an EC PRIVATE KEY on the curve of SM2.
+const SM2_LABEL: &str = "SM2 PRIVATE KEY";
 const PUBLIC_LABEL: &str = "PUBLIC KEY";
 
 fn curve(scheme: Scheme) -> Option<ObjectIdentifier> {
@@ -96,7 +98,7 @@ impl SigningSecret {
             SecretDocument::from_pem(&text[at..]).map_err(|_| SchemeError::BadPem)?;
         match label {
             PKCS8_LABEL => from_pkcs8(document.as_bytes()),
-            SEC1_LABEL => from_sec1(document.as_bytes(), None),
+            SEC1_LABEL | SM2_LABEL => from_sec1(document.as_bytes(), None),
             _ => Err(SchemeError::BadPem),
         }
     }
