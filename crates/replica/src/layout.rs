@@ -81,14 +81,16 @@ pub enum Durability {
     /// at once may lose what was acknowledged.
     #[default]
     Memory,
-    /// On the disk, with at most one fsync in this time: fewer fsyncs, more latency.
+    /// On the disk. After each fsync a group gathers for half as long as the fsync took, and for
+    /// this time at most: fewer fsyncs than `sync`, and the disk is left free for a third of the
+    /// time.
     Group(Duration),
     /// On the disk; the next fsync starts when the last returns.
     Sync,
 }
 
 impl Durability {
-    /// The time of a group when none is named.
+    /// The longest rest of a group when none is named.
     pub const GROUP: Duration = Duration::from_millis(2);
 
     /// Whether anything is fsynced.

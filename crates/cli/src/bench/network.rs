@@ -22,8 +22,8 @@ pub(crate) struct NetworkArgs {
     /// The network's cryptography: sha256-ed25519, or sm (sm3-sm2)
     #[arg(long, value_name = "SUITE", default_value = "sha256-ed25519", value_parser = suite)]
     crypto: Suite,
-    /// When a promise counts as durable: memory, group (an fsync now and then) or group:N (at most
-    /// every N ms), or sync
+    /// When a promise counts as durable: memory, group (fsyncs with rests of at most 2 ms) or group:N
+    /// (of at most N ms), or sync
     #[arg(long, value_name = "MODE", default_value = "memory", value_parser = durability)]
     durability: Durability,
     /// Bytes of a request
