@@ -148,9 +148,10 @@ pub(crate) struct GenesisArgs {
 fn key(suite: Suite, text: &str) -> Result<PublicKey, Failure> {
     identity_from_text(suite, text).map_err(|_| {
         Failure::Usage(format!(
-            "'{text}' is no public key of {}; `tercio init DIR --crypto {}` prints one",
+            "'{text}' is no public key of {0} ({1} hexadecimal digits); `tercio init DIR --crypto \
+             {0}` prints one",
             suite.name(),
-            suite.name()
+            if suite == Suite::Sm3Sm2 { 130 } else { 64 }
         ))
     })
 }

@@ -13,7 +13,7 @@
 //!   and a simulated network.
 //! - [`client`] sends requests and retries them.
 //! - [`kv`] is PRISM-KV, with what the paper leaves open closed, and Pilaf to compare it with.
-//! - [`check`] decides whether histories are linearizable; [`ycsb`] makes loads; [`bench`] measures.
+//! - [`check`] decides whether histories are linearizable; [`ycsb`] makes loads; [`mod@bench`] measures.
 
 pub mod bench;
 pub mod check;
