@@ -208,6 +208,8 @@ pub fn signing_key_text(key: &SigningKey) -> String {
 
 #[cfg(test)]
 mod openssl;
+#[cfg(test)]
+mod vectors;
 
 #[cfg(test)]
 mod tests {
