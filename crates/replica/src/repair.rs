@@ -4,7 +4,7 @@
 //! Which blocks are lacking, and what hash the last of them has, the log knows
 //! ([`tercio_ledger::BlockLog::wanted`]); so a copy from anybody will do, and the log takes no other.
 //! One peer is asked at a time. One that does not answer is passed over. When every other replica
-//! has answered [`ROUNDS`] times that it has no whole copy, nothing can mend the log, and the replica
+//! has answered `ROUNDS` times that it has no whole copy, nothing can mend the log, and the replica
 //! stops and names the place.
 
 use crate::NodeError;
