@@ -12,6 +12,8 @@ pub const MAX_SEGMENTS: usize = 64;
 /// The longest buffer that the kernel takes for one datagram or one run of segments.
 const MAX_BYTES: usize = 65_000;
 const WORD: usize = 8;
+/// The most buffers of one system call.
+const MAX_BUFFERS: usize = 64;
 /// Room for one control message with an integer of up to four bytes, with its alignment.
 type Control = [u64; 4];
 
@@ -42,6 +44,9 @@ pub struct Inbox {
     control: Vec<Control>,
     /// Of what the last call received: the length in bytes and that of each segment.
     received: Vec<(usize, usize)>,
+    /// How many buffers the next call offers. To look for more than will come costs the kernel a
+    /// second look and us the headers, which a lone datagram's latency shows.
+    offer: usize,
 }
 
 impl Inbox {
@@ -55,6 +60,7 @@ impl Inbox {
             names: vec![name; messages],
             control: vec![Control::default(); messages],
             received: Vec::with_capacity(messages),
+            offer: 1,
         }
     }
 
@@ -64,10 +70,28 @@ impl Inbox {
     /// What the system says; that nothing has arrived is none.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
         self.received.clear();
-        let mut parts: [libc::iovec; 64] = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; 64];
+        let room = self.buffers.len().min(MAX_BUFFERS);
+        let offer = self.offer.min(room);
+        let socket = socket.as_fd().as_raw_fd();
+        let got = if offer == 1 {
+            self.receive_up_to::<1>(socket, offer)?
+        } else {
+            self.receive_up_to::<MAX_BUFFERS>(socket, offer)?
+        };
+        self.offer = if got == offer { offer * 2 } else { got }.clamp(1, room.max(1));
+        Ok(got)
+    }
+
+    /// Receives into the first `count` buffers, at most `N`. `N` decides what is set up for it.
+    fn receive_up_to<const N: usize>(
+        &mut self,
+        socket: libc::c_int,
+        count: usize,
+    ) -> io::Result<usize> {
+        assert!(count <= N, "more buffers than headers");
+        let mut parts = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; N];
         // SAFETY: a message header of all zeros is valid: it points nowhere.
-        let mut headers: [libc::mmsghdr; 64] = unsafe { zeroed() };
-        let count = self.buffers.len().min(64);
+        let mut headers: [libc::mmsghdr; N] = unsafe { zeroed() };
         for i in 0..count {
             let buffer = &mut self.buffers[i];
             parts[i].iov_base = buffer.as_mut_ptr().cast();
@@ -85,7 +109,7 @@ impl Inbox {
         // may take any bytes.
         let got = unsafe {
             libc::recvmmsg(
-                socket.as_fd().as_raw_fd(),
+                socket,
                 headers.as_mut_ptr(),
                 count as libc::c_uint,
                 libc::MSG_DONTWAIT,
@@ -222,20 +246,25 @@ impl Outbox {
     /// # Errors
     /// What the system says of the first datagram that it refuses.
     pub fn send(&mut self, socket: impl AsFd) -> io::Result<()> {
-        let result = self.send_runs(socket.as_fd().as_raw_fd());
+        let socket = socket.as_fd().as_raw_fd();
+        let result = if self.runs.len() == 1 {
+            self.send_runs::<1>(socket)
+        } else {
+            self.send_runs::<MAX_BUFFERS>(socket)
+        };
         self.words.clear();
         self.runs.clear();
         result
     }
 
-    fn send_runs(&mut self, socket: libc::c_int) -> io::Result<()> {
-        for runs in self.runs.chunks(64) {
-            let mut parts: [libc::iovec; 64] =
-                [libc::iovec { iov_base: null_mut(), iov_len: 0 }; 64];
+    /// Sends the runs, `N` a system call. `N` decides what is set up for it.
+    fn send_runs<const N: usize>(&mut self, socket: libc::c_int) -> io::Result<()> {
+        for runs in self.runs.chunks(N) {
+            let mut parts = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; N];
             // SAFETY: headers and addresses of all zeros are valid: they point nowhere.
-            let (mut headers, mut names): ([libc::mmsghdr; 64], [libc::sockaddr_storage; 64]) =
+            let (mut headers, mut names): ([libc::mmsghdr; N], [libc::sockaddr_storage; N]) =
                 unsafe { (zeroed(), zeroed()) };
-            let mut control = [Control::default(); 64];
+            let mut control = [Control::default(); N];
             for (i, run) in runs.iter().enumerate() {
                 let words = &mut self.words[run.start..run.start + run.words];
                 parts[i].iov_base = words.as_mut_ptr().cast();
