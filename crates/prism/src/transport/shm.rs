@@ -82,6 +82,14 @@ impl Ring {
         let straight = count.min(self.size - first);
         [&data[first..first + straight], &data[..count - straight]]
     }
+
+    fn store(&self, position: u64, words: &[u64]) {
+        let [first, second] = self.runs(position, words.len());
+        let (head, tail) = words.split_at(first.len());
+        for (word, value) in first.iter().zip(head).chain(second.iter().zip(tail)) {
+            word.store(*value, Relaxed);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -110,11 +118,12 @@ impl Writer {
         }
         let next = self.written + 1 + frame.len() as u64;
         self.ring.at(next).store(0, Relaxed);
-        let [first, second] = self.ring.runs(self.written + 1, frame.len());
-        let (head, tail) = frame.split_at(first.len());
-        for (word, value) in first.iter().zip(head).chain(second.iter().zip(tail)) {
-            word.store(*value, Relaxed);
-        }
+        // The reader keeps taking the header's line to look at it. Written last and at one go, the
+        // line is fetched back once, not once for the words and again for the header.
+        let near = (LINE - 1 - self.written as usize % LINE).min(frame.len());
+        let (near, far) = frame.split_at(near);
+        self.ring.store(self.written + 1 + near.len() as u64, far);
+        self.ring.store(self.written + 1, near);
         self.ring.at(self.written).store(frame.len() as u64 + 1, Release);
         self.written = next;
         // The next message will be about as long; its lines still are the reader's.
