@@ -55,12 +55,12 @@ impl Fe {
 
     #[inline(always)]
     pub(crate) fn add(&self, other: &Self) -> Self {
-        Self(limbs::add_mod(&self.0, &other.0, &P))
+        Self(limbs::add_mod(&self.0, &other.0, &variable_prime()))
     }
 
     #[inline(always)]
     pub(crate) fn sub(&self, other: &Self) -> Self {
-        Self(limbs::sub_mod(&self.0, &other.0, &P))
+        Self(limbs::sub_mod(&self.0, &other.0, &variable_prime()))
     }
 
     #[inline(always)]
@@ -73,7 +73,7 @@ impl Fe {
         Self::ZERO.sub(self)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn mul(&self, other: &Self) -> Self {
         let (a, b) = (&self.0, &other.0);
         let (t0, c) = a[0].carrying_mul_add(b[0], 0, 0);
@@ -95,7 +95,7 @@ impl Fe {
         Self(reduce([t0, t1, t2, t3, t4, t5, t6, t7]))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn square(&self) -> Self {
         let a = &self.0;
         // Each product of two different limbs once, then twice that, then the squares.
@@ -150,6 +150,9 @@ impl Fe {
     /// Replaces every element by its inverse, at the price of three multiplications each and one
     /// inversion. None may be zero.
     pub(crate) fn invert_all(elements: &mut [Self]) {
+        if elements.is_empty() {
+            return;
+        }
         let mut product = Self::ONE;
         let before: Vec<Self> = elements
             .iter()
@@ -180,6 +183,14 @@ impl Fe {
     }
 }
 
+/// The prime as numbers that the compiler does not know. Where it knows that limbs are all ones it
+/// turns a chain of borrows into comparisons of single limbs, which takes longer.
+#[inline(always)]
+fn variable_prime() -> Limbs {
+    static PRIME: Limbs = P;
+    *std::hint::black_box(&PRIME)
+}
+
 /// `t / 2^256` modulo p, for `t < 2^256 p`.
 #[inline(always)]
 fn reduce(t: [u64; 8]) -> Limbs {
@@ -200,7 +211,7 @@ fn reduce(t: [u64; 8]) -> Limbs {
         r = [r0, r1, r2, r3];
     }
     let (sum, carry) = limbs::add(&r, &[t[4], t[5], t[6], t[7]]);
-    limbs::reduce_once(&sum, carry, &P)
+    limbs::reduce_once(&sum, carry, &variable_prime())
 }
 
 #[cfg(test)]

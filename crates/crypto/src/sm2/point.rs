@@ -76,12 +76,13 @@ impl Jacobian {
         self.z.is_zero()
     }
 
+    #[cfg(test)]
     pub(crate) fn neg(&self) -> Self {
         Self { x: self.x, y: self.y.neg(), z: self.z }
     }
 
     /// Twice the point. Infinity gives infinity: no point has order two, so Y is never zero.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn double(&self) -> Self {
         let delta = self.z.square();
         let gamma = self.y.square();
