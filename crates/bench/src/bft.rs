@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The fractions of the closed loop's rate that are tried, in this order.
-const FRACTIONS: [f64; 7] = [0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35];
+const FRACTIONS: [f64; 10] = [0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.35];
 /// How long a trial runs.
 pub(crate) const TRIAL: Duration = Duration::from_secs(2);
 /// How long one client with one request under way is watched.

@@ -47,6 +47,10 @@ pub struct Spec {
     pub layout: Layout,
     /// The most operations of a batch.
     pub batch_ops: usize,
+    /// The most batches under way.
+    pub pipeline: u64,
+    /// Old blocks go when the log is longer, in bytes; `None` to keep all.
+    pub retain_bytes: Option<u64>,
 }
 
 impl Default for Spec {
@@ -62,6 +66,8 @@ impl Default for Spec {
             durability: Durability::Memory,
             layout: Layout::AllInOne,
             batch_ops: tercio_consensus::Settings::default().batch_ops,
+            pipeline: tercio_consensus::Settings::default().pipeline,
+            retain_bytes: None,
         }
     }
 }
@@ -112,9 +118,15 @@ impl Spec {
     /// The replicas' own settings, as `tercio.toml` has them.
     #[must_use]
     pub fn to_toml(&self) -> String {
+        let retain = self.retain_bytes.map(|bytes| format!("\n[retain]\nbytes = {bytes}\n"));
         format!(
-            "layout = \"{}\"\ndurability = \"{}\"\n\n[consensus]\nbatch_ops = {}\n",
-            self.layout, self.durability, self.batch_ops
+            "layout = \"{}\"\ndurability = \"{}\"\n\n[consensus]\nbatch_ops = {}\n\
+             pipeline = {}\n{}",
+            self.layout,
+            self.durability,
+            self.batch_ops,
+            self.pipeline,
+            retain.unwrap_or_default()
         )
     }
 
@@ -279,6 +291,7 @@ impl Network {
         let mut node = NodeSettings::new(ReplicaId(id), secret, self.membership.clone());
         self.genesis.consensus.apply(&mut node.consensus);
         node.consensus.batch_ops = spec.batch_ops;
+        node.consensus.pipeline = spec.pipeline;
         node.durability = spec.durability;
         ReplicaConfig { layout: spec.layout, ..ReplicaConfig::new(node, socket) }
     }

@@ -153,7 +153,7 @@ impl Setup {
             outstanding: *outstanding,
             pace,
             batch_ops: spec.batch_ops,
-            pipeline: consensus.pipeline,
+            pipeline: spec.pipeline,
             checkpoint_interval: consensus.checkpoint_interval,
         }
     }

@@ -45,6 +45,10 @@ pub(crate) struct NetworkArgs {
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch_ops: u32,
+    /// The most batches under way
+    #[arg(long, value_name = "N", default_value_t = tercio_bench::network::Spec::default().pipeline,
+          value_parser = clap::value_parser!(u64).range(1..=512))]
+    pipeline: u64,
     /// Print one JSON object as the last line
     #[arg(long)]
     pub(crate) json: bool,
@@ -91,6 +95,7 @@ impl NetworkArgs {
                 durability: self.durability,
                 layout: self.layout,
                 batch_ops: self.batch_ops as usize,
+                pipeline: self.pipeline,
                 ..counters(clients, self.reply as usize)
             }
             .with_auth(self.auth),

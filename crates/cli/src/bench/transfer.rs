@@ -8,6 +8,9 @@ use std::time::Duration;
 use tercio_bench::transfer::{self, Transfer, TransferResult};
 use tercio_replica::genesis::App;
 
+/// How much of the log replicas keep, in bytes: far less than what the store is filled with.
+const RETAIN_BYTES: u64 = 64 << 20;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,6 +39,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut setup = args.network.setup(args.clients, args.outstanding);
     setup.spec.app = App::Kv(tercio_kv::Settings::default());
+    // Its peers have let the old blocks go, so it needs the state.
+    setup.spec.retain_bytes = Some(RETAIN_BYTES);
     let transfer = Transfer {
         setup,
         state_mb: args.state_mb.into(),
