@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod running;
+pub mod world;
 
 use bytes::Bytes;
 use std::collections::BTreeSet;
