@@ -42,6 +42,8 @@ pub const DATA_DIR: &str = "data";
 /// A configuration file is far shorter.
 const MAX_FILE: u64 = 16 << 20;
 /// A client's frame must fit a replica's: a batch of one package is longer by a few hundred bytes.
+/// The least that others must be given each second: who waits long for an answer asks elsewhere.
+const MIN_SERVE_BYTES: u64 = 1 << 20;
 const MAX_CLIENT_FRAME: usize = 8 << 20;
 
 /// Why a replica's home cannot be used.
@@ -192,7 +194,12 @@ entry!(LinksEntry {
     max_client_queue: usize,
     max_queue: usize,
 });
-entry!(CatchUpEntry { timeout_ms: u64, buffer_bytes: usize, state_after: u64 });
+entry!(CatchUpEntry {
+    timeout_ms: u64,
+    buffer_bytes: usize,
+    state_after: u64,
+    serve_bytes: At<u64>,
+});
 
 fn set<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
@@ -258,10 +265,20 @@ impl LinksEntry {
 }
 
 impl CatchUpEntry {
-    fn apply(self, settings: &mut SyncSettings) {
+    fn apply(self, source: &Source<'_>, settings: &mut SyncSettings) -> Result<(), FileError> {
         set_ms(&mut settings.timeout, self.timeout_ms);
         set(&mut settings.buffer_bytes, self.buffer_bytes);
         set(&mut settings.state_after, self.state_after);
+        if let Some(bytes) = &self.serve_bytes {
+            if *bytes.get() < MIN_SERVE_BYTES {
+                let what = format!(
+                    "must be at least {MIN_SERVE_BYTES}: who waits longer for an answer gives up"
+                );
+                return Err(source.at(bytes, what));
+            }
+            settings.serve_bytes = *bytes.get();
+        }
+        Ok(())
     }
 }
 
@@ -446,7 +463,7 @@ impl ReplicaConfig {
         set(&mut config.node.snapshot_bytes, retain.snapshot_bytes);
         ledger.apply(&source, &mut config.node)?;
         links.apply(&source, &mut config.limits)?;
-        catch_up.apply(&mut config.node.sync);
+        catch_up.apply(&source, &mut config.node.sync)?;
         if let Err(error) = config.node.consensus.check(&config.node.membership) {
             return Err(source.at_key(error.key, error.why).into());
         }

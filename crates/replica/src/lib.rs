@@ -25,6 +25,7 @@ mod node;
 mod recover;
 pub mod repair;
 pub mod report;
+mod serving;
 pub mod stages;
 pub mod sync;
 mod threads;

@@ -117,6 +117,8 @@ pub struct NodeStatus {
     pub checkpoint: Option<Checkpoint>,
     /// Whether blocks or state are being fetched from others.
     pub catching_up: bool,
+    /// How many bytes of missed blocks came from others.
+    pub fetched_block_bytes: u64,
     /// How the fetching of state goes, or went the last time.
     pub transfer: Option<TransferStatus>,
     /// Whether clients are turned away, since later stages are behind.

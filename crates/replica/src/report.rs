@@ -53,6 +53,8 @@ pub struct ReplicaReport {
     pub view_changes: u64,
     /// Whether blocks or state are being fetched from others.
     pub catching_up: bool,
+    /// How many bytes of missed blocks came from others since the start.
+    pub fetched_block_bytes: u64,
     /// How the fetching of state goes, or went the last time.
     pub transfer: Option<TransferReport>,
     /// When its log was lost: what keeps it from voting.
@@ -190,6 +192,7 @@ impl ReplicaReport {
             changing: protocol.changing,
             view_changes: protocol.view_changes,
             catching_up: status.catching_up,
+            fetched_block_bytes: status.fetched_block_bytes,
             transfer: status.transfer.as_ref().map(TransferReport::from),
             learning: protocol.learning.as_ref().map(ToString::to_string),
             busy: status.busy,

@@ -50,11 +50,18 @@ pub struct SyncSettings {
     pub buffer_bytes: usize,
     /// Further behind than so many blocks, a replica fetches state if that is fewer bytes.
     pub state_after: u64,
+    /// How many bytes of state others are given each second.
+    pub serve_bytes: u64,
 }
 
 impl Default for SyncSettings {
     fn default() -> Self {
-        Self { timeout: Duration::from_millis(500), buffer_bytes: 64 << 20, state_after: 4096 }
+        Self {
+            timeout: Duration::from_millis(500),
+            buffer_bytes: 64 << 20,
+            state_after: 4096,
+            serve_bytes: 8 << 20,
+        }
     }
 }
 
@@ -214,6 +221,8 @@ pub struct CatchUp {
     /// Whether one of them said that it does not hold the blocks.
     gone: bool,
     next_peer: ReplicaId,
+    /// How many bytes of answers came.
+    fetched: u64,
     dropped: BTreeMap<&'static str, u64>,
 }
 
@@ -237,6 +246,7 @@ impl CatchUp {
             tried: ReplicaSet::EMPTY,
             gone: false,
             next_peer,
+            fetched: 0,
             dropped: BTreeMap::new(),
         }
     }
@@ -245,6 +255,12 @@ impl CatchUp {
     #[must_use]
     pub fn dropped(&self) -> &BTreeMap<&'static str, u64> {
         &self.dropped
+    }
+
+    /// How many bytes of answers came, all together.
+    #[must_use]
+    pub fn fetched(&self) -> u64 {
+        self.fetched
     }
 
     /// Whether it is under way.
@@ -331,6 +347,7 @@ impl CatchUp {
             return None;
         }
         self.asked = None;
+        self.fetched += body.len() as u64;
         match self.take(body) {
             Err(reason) => self.pass_over(peer, reason, now),
             Ok(Some(certificate)) => {

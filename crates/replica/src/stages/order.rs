@@ -13,11 +13,12 @@ use super::{Outbox, Question, ToExecute, ToLog, ToOrder, execute::proposal_time}
 use crate::NodeError;
 use crate::node::NodeStatus;
 use crate::repair::{Repair, RepairStep};
+use crate::serving::Serving;
 use crate::sync::{CatchUp, FetchBlocks, Step, SyncSettings};
 use crate::transfer::message::FetchState;
 use crate::transfer::{self, Transfer};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_consensus::{Effect, Event, Evidence, Instant, Protocol};
@@ -30,9 +31,6 @@ use tercio_types::{
 };
 use tercio_wire::reject::{Reason, Reject};
 use tercio_wire::{Decode, Encode, Forward, Frame, Key, Kind, Message, Received, Request};
-
-/// How many questions about state wait for answers at most, of each replica.
-const SERVED_AT_ONCE: usize = 16;
 
 /// When a client may try again that came while later stages were behind.
 const BEHIND: Duration = Duration::from_millis(20);
@@ -78,10 +76,7 @@ pub struct OrderStage<P: Protocol> {
     /// Deliveries that are not executed yet.
     executing: u64,
     head: Head,
-    /// Whose blocks are being read.
-    serving: BTreeSet<ReplicaId>,
-    /// How many of whose questions about state wait for an answer.
-    serving_state: BTreeMap<ReplicaId, usize>,
+    serving: Serving,
     /// Further behind than this, state may be the shorter way.
     state_after: u64,
     /// Whether clients are turned away.
@@ -114,11 +109,10 @@ impl<P: Protocol> OrderStage<P> {
             transfer,
             target: None,
             state_after: sync.state_after,
-            serving_state: BTreeMap::new(),
             wanted: None,
             executing: 0,
             head,
-            serving: BTreeSet::new(),
+            serving: Serving::new(sync.serve_bytes),
             busy: false,
             manners: Manners::default(),
             dropped: BTreeMap::new(),
@@ -164,7 +158,7 @@ impl<P: Protocol> OrderStage<P> {
                 Ok(())
             }
             Ok(Inbound::FetchBlocks(fetch)) => {
-                self.on_fetch(&fetch, out);
+                self.on_fetch(&fetch, now, out);
                 Ok(())
             }
             Ok(Inbound::Blocks(blocks)) => {
@@ -181,7 +175,7 @@ impl<P: Protocol> OrderStage<P> {
                 Ok(())
             }
             Ok(Inbound::FetchState(fetch)) => {
-                self.on_fetch_state(&fetch, out);
+                self.on_fetch_state(&fetch, now, out);
                 Ok(())
             }
             Ok(Inbound::State(state)) => {
@@ -195,19 +189,28 @@ impl<P: Protocol> OrderStage<P> {
         }
     }
 
-    /// A replica wants pieces of state; a few answers at a time for each.
-    fn on_fetch_state(&mut self, fetch: &Verified<Received<Plain>>, out: &mut Outbox) {
+    /// A replica wants pieces of state.
+    fn on_fetch_state(
+        &mut self,
+        fetch: &Verified<Received<Plain>>,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
         let Principal::Replica(by) = fetch.sender() else { return };
         let Plain { seq: number, body, .. } = &fetch.message;
         let Ok(request) = FetchState::from_bytes(body, self.suite) else {
             return self.drop("fetch_state_malformed");
         };
-        let waiting = self.serving_state.entry(by).or_default();
-        if *waiting >= SERVED_AT_ONCE {
-            return self.drop("fetch_state_too_many");
+        let asked = self.serving.ask_state(by, *number, request);
+        asked.unwrap_or_else(|reason| self.drop(reason));
+        self.serve(now, out);
+    }
+
+    /// Has the log read what others may be given now.
+    fn serve(&mut self, now: Instant, out: &mut Outbox) {
+        while let Some(command) = self.serving.poll(now) {
+            out.log.push_back(command);
         }
-        *waiting += 1;
-        out.log.push_back(ToLog::FetchState { by, number: *number, request });
     }
 
     /// Drops or declines a client's frame before anything is computed over it, when there is no room
@@ -255,17 +258,15 @@ impl<P: Protocol> OrderStage<P> {
         }
     }
 
-    /// A replica wants blocks; one answer at a time for each.
-    fn on_fetch(&mut self, fetch: &Verified<Received<Plain>>, out: &mut Outbox) {
+    /// A replica wants blocks.
+    fn on_fetch(&mut self, fetch: &Verified<Received<Plain>>, now: Instant, out: &mut Outbox) {
         let Principal::Replica(by) = fetch.sender() else { return };
         let Plain { seq, body, .. } = &fetch.message;
         let Ok(request) = FetchBlocks::decode(*seq, body, self.suite) else {
             return self.drop("fetch_malformed");
         };
-        if !self.serving.insert(by) {
-            return self.drop("fetch_while_serving");
-        }
-        out.log.push_back(ToLog::Fetch { by, request });
+        self.serving.ask_blocks(by, request).unwrap_or_else(|reason| self.drop(reason));
+        self.serve(now, out);
     }
 
     fn drop(&mut self, reason: &'static str) {
@@ -333,11 +334,10 @@ impl<P: Protocol> OrderStage<P> {
                 }
             }
             ToOrder::State { to, number, body } => {
-                if let Some(waiting) = self.serving_state.get_mut(&to) {
-                    *waiting = waiting.saturating_sub(1);
-                }
+                self.serving.gave_state(to, body.len(), now);
                 let answer = Plain { kind: Kind::STATE, seq: number, body };
                 self.send(to, &answer, out);
+                self.serve(now, out);
                 Ok(())
             }
             ToOrder::Health(health) => {
@@ -350,9 +350,10 @@ impl<P: Protocol> OrderStage<P> {
                 Ok(())
             }
             ToOrder::Blocks { to, from, body } => {
-                self.serving.remove(&to);
+                self.serving.gave_blocks(to);
                 let answer = Plain { kind: Kind::BLOCKS, seq: from.0, body };
                 self.send(to, &answer, out);
+                self.serve(now, out);
                 Ok(())
             }
         }
@@ -362,7 +363,7 @@ impl<P: Protocol> OrderStage<P> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let fetching = [self.catch_up.deadline(), self.transfer.deadline()];
-        let others = [self.protocol.deadline(), self.repair.deadline()];
+        let others = [self.protocol.deadline(), self.repair.deadline(), self.serving.deadline()];
         others.into_iter().chain(fetching).flatten().min()
     }
 
@@ -371,6 +372,7 @@ impl<P: Protocol> OrderStage<P> {
     /// # Errors
     /// When the replica must stop.
     pub fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
+        self.serve(now, out);
         if self.catch_up.deadline().is_some_and(|at| at <= now) {
             let step = self.catch_up.on_timeout(now);
             self.do_step(step, now, out);
@@ -592,6 +594,7 @@ impl<P: Protocol> OrderStage<P> {
             block: self.head.block,
             checkpoint: self.head.checkpoint.clone(),
             catching_up: self.target.is_some() || self.wanted.is_some(),
+            fetched_block_bytes: self.catch_up.fetched(),
             transfer: self.transfer.status(),
             busy: self.busy,
             repair: self.repair.status(),
