@@ -1,5 +1,5 @@
 //! What a replica keeps on disk: the [`BlockLog`] (the agreed chain), the [`Wal`] (the promises of
-//! consensus), the [`SnapshotStore`], the [`DataDir`] that holds them, and [`audit()`], which proves
+//! consensus), the [`SnapshotStore`], the [`Staging`] of a state that is being fetched, the [`DataDir`] that holds them, and [`audit()`], which proves
 //! offline that a log is what a quorum signed.
 //!
 //! Everything stands on [`Storage`], a flat directory of files: [`DirStorage`] is a real one,
@@ -22,6 +22,7 @@ mod manifest;
 mod records;
 mod segment;
 mod snapshot;
+mod staging;
 mod storage;
 mod wal;
 
@@ -32,6 +33,7 @@ pub use error::LedgerError;
 pub use manifest::{DataDir, DataDirError, Identity};
 pub use records::Cut;
 pub use snapshot::{Child, Snapshot, SnapshotHead, SnapshotRecord, SnapshotStore};
+pub use staging::Staging;
 pub use storage::{DirStorage, MemStorage, Storage};
 pub use wal::{MAX_RECORD, Wal, WalRecord, WalSettings};
 

@@ -319,4 +319,12 @@ impl DataDir {
     pub fn snapshots(&self) -> io::Result<DirStorage> {
         DirStorage::open(self.path.join("snapshots"))
     }
+
+    /// The pieces of a state that is being fetched.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn staging(&self) -> io::Result<DirStorage> {
+        DirStorage::open(self.path.join("staging"))
+    }
 }

@@ -13,6 +13,8 @@ pub enum Part {
     Blocks,
     /// The snapshots.
     Snapshots,
+    /// Pieces of a state that is being fetched.
+    Staging,
 }
 
 /// Where a replica's files live. It is held as long as the replica runs.
@@ -37,6 +39,7 @@ impl Home for DataDir {
             Part::Wal => self.wal(),
             Part::Blocks => self.blocks(),
             Part::Snapshots => self.snapshots(),
+            Part::Staging => self.staging(),
         }?;
         if durable {
             return Ok(Box::new(storage));

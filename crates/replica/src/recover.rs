@@ -16,7 +16,7 @@ use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
 use tercio_crypto::{Hasher, Instance, Keyring, Signer};
 use tercio_execution::{Application, Engine};
-use tercio_ledger::{BlockLog, LedgerError, Snapshot, SnapshotStore, Wal};
+use tercio_ledger::{BlockLog, LedgerError, Snapshot, SnapshotStore, Staging, Wal};
 use tercio_types::{
     Batch, CertifiedCheckpoint, Checkpoint, Digest, Height, Membership, Principal, SeqNum,
 };
@@ -98,6 +98,7 @@ impl<P: Protocol> Stages<P> {
         let (mut blocks, _) = BlockLog::open(files(Part::Blocks)?, chain, settings.ledger.blocks)?;
         let mut snapshots = SnapshotStore::open(files(Part::Snapshots)?, chain)?;
         let (mut wal, records) = Wal::open(files(Part::Wal)?, chain, settings.ledger.wal)?;
+        let staging = Staging::open(files(Part::Staging)?)?;
         let lost_log = wal.is_blank() && settings.no_log == NoLog::Lost;
         if wal.is_blank() && !lost_log {
             wal.begin()?;
@@ -155,7 +156,7 @@ impl<P: Protocol> Stages<P> {
         let execute = ExecuteStage::new(settings.me, keyring.clone(), engine, delivered, rhythm);
         let own = (settings.lag, settings.scrub_bytes);
         let mut order = OrderStage::new(settings.me, keyring, protocol, head, own, settings.sync);
-        let log = LogStage::new(suite, wal, blocks, snapshots);
+        let log = LogStage::new(suite, wal, blocks, snapshots, staging);
         let mut outbox = Outbox::default();
         let damaged = (0..passed_over).map(|_| ToOrder::Dropped("snapshot_damaged"));
         outbox.order.extend(damaged);

@@ -375,6 +375,57 @@ fn what_was_fetched_is_kept_when_the_sources_move_on() {
     assert!(first.chunks > 0 && status.reused >= first.chunks / 2, "{first:?} {status:?}");
 }
 
+/// Stopped in the midst and started again, and the same when power fails, or what was kept is
+/// damaged: what is whole of it is not fetched again, and what is not does no harm.
+#[test]
+fn a_fetch_that_was_cut_off_goes_on_after_a_restart() {
+    for (harm, reused) in [("none", true), ("power", false), ("damage", true), ("header", false)] {
+        let mut net = net(forgetful);
+        let asker = Asker::new(CLIENT, &net.membership);
+        net.stop(3);
+        write(&mut net, &asker, 1, 400, 400);
+        net.disks[3] = Default::default();
+        let seen = Cell::new(0);
+        lie(
+            &mut net,
+            &[0, 1, 2],
+            // Half of what was asked for first, and then nothing more.
+            Rc::new(move |mut state| {
+                if let State::Chunks(parts) = &mut state {
+                    parts.truncate(20);
+                    return (seen.replace(seen.get() + 1) == 0).then(|| state.to_bytes());
+                }
+                honest(&state)
+            }),
+        );
+        net.start(3);
+        net.ask(&asker, 401, &[&[0, 1]]);
+        net.until("some chunks came", |net| net.status(3).transfer.is_some_and(|t| t.chunks > 0));
+        let first = transfer(&net, 3);
+        net.stop(3);
+        let kept = "pieces-0000000001";
+        let len = net.disks[3].contents(kept).unwrap().len();
+        match harm {
+            "power" => net.disks[3].crash(&mut |_| 0),
+            // Behind the nodes and a few chunks.
+            "damage" => net.disks[3].edit(kept, |bytes| bytes[len * 3 / 4] ^= 1),
+            "header" => net.disks[3].edit(kept, |bytes| bytes[9] ^= 1),
+            _ => {}
+        }
+        net.tamper = None;
+        net.wire.clear();
+        net.start(3);
+        together(&mut net, &asker, 402);
+        let status = transfer(&net, 3);
+        assert_eq!(status.phase, "done", "{harm}");
+        let all = status.reused >= first.chunks / 2;
+        assert!(first.chunks > 10 && all == reused, "{harm}: {first:?} {status:?}");
+        // Whole, it is a snapshot and nothing else.
+        let left = net.disks[3].list().unwrap();
+        assert!(!left.iter().any(|name| name.starts_with("pieces-")), "{left:?}");
+    }
+}
+
 /// Power fails at each change to the disk from the first question on: the replica starts again from
 /// what is there, and comes to the same state.
 #[test]

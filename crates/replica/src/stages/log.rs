@@ -5,7 +5,8 @@
 //! - Old records go only when the blocks that replace them are as durable as they were.
 //! - A snapshot is written when the checkpoint that it stands for has a certificate, in slices
 //!   ([`LogStage::work`]), each made durable on its own, so that nothing waits long behind one.
-//! - A state that came from others is a snapshot first, and only then the block log begins anew.
+//! - Pieces of a state that comes from others are kept, without a sync, until it is whole. It is a
+//!   snapshot first, and only then they go and the block log begins anew.
 //! - Blocks are read for others, at most about 1 MiB at a time; pieces of state from a snapshot's
 //!   file, at most about 256 KiB at a time.
 //!
@@ -14,11 +15,11 @@
 use super::{Outbox, StateAt, ToLog, ToOrder};
 use crate::NodeError;
 use crate::transfer::message::FetchState;
-use crate::transfer::{Keep, Server};
+use crate::transfer::{Keep, Piece, Pieces, Server};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::PersistId;
-use tercio_ledger::{BlockLog, LedgerError, SnapshotHead, SnapshotStore, Wal};
+use tercio_ledger::{BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, Wal};
 use tercio_types::{
     CertifiedCheckpoint, ClientId, Digest, Height, ReplicaId, RequestWindow, SeqNum,
     SignatureBytes, Suite,
@@ -32,6 +33,7 @@ pub struct LogStage {
     wal: Wal,
     pub(super) blocks: BlockLog,
     snapshots: SnapshotStore,
+    staging: Staging,
     /// The last record appended, and the last acknowledged.
     appended: PersistId,
     acknowledged: PersistId,
@@ -56,12 +58,19 @@ pub struct LogStage {
 }
 
 impl LogStage {
-    pub(crate) fn new(suite: Suite, wal: Wal, blocks: BlockLog, snapshots: SnapshotStore) -> Self {
+    pub(crate) fn new(
+        suite: Suite,
+        wal: Wal,
+        blocks: BlockLog,
+        snapshots: SnapshotStore,
+        staging: Staging,
+    ) -> Self {
         Self {
             suite,
             wal,
             blocks,
             snapshots,
+            staging,
             appended: PersistId(0),
             acknowledged: PersistId(0),
             dirty: false,
@@ -131,6 +140,16 @@ impl LogStage {
                     self.finish_install(out)?;
                 }
             }
+            ToLog::Stage { pieces, limit } => {
+                self.staging.put(pieces.iter().map(Piece::parts), limit)?;
+            }
+            ToLog::Staged => {
+                let mut pieces = Box::new(Pieces::default());
+                let suite = self.suite;
+                self.staging.read(|kind, bytes| pieces.put_kept(suite, kind, bytes))?;
+                out.order.push_back(ToOrder::Pieces(pieces));
+            }
+            ToLog::Unstage => self.staging.clear()?,
             ToLog::FetchState { by, number, request } => {
                 self.asked.push_back((by, number, request));
             }
@@ -229,6 +248,7 @@ impl LogStage {
         self.blocks.restart_after(checkpoint.height, checkpoint.block)?;
         self.blocks.put_certificate(&certificate)?;
         self.blocks.sync()?;
+        self.staging.clear()?;
         self.certified = Some(certificate.clone());
         out.order.push_back(ToOrder::Installed { certificate, windows });
         Ok(())

@@ -23,7 +23,7 @@ pub use crate::recover::Stages;
 use crate::repair::Health;
 use crate::sync::{CertifiedBlocks, FetchBlocks};
 use crate::transfer::message::FetchState;
-use crate::transfer::{Install, Pieces};
+use crate::transfer::{Install, Piece, Pieces};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -79,6 +79,17 @@ pub enum ToLog {
         /// Which of each client's requests are done there.
         windows: BTreeMap<ClientId, RequestWindow>,
     },
+    /// Keep pieces of a state that is being fetched, as long as all are at most `limit` bytes.
+    Stage {
+        /// The pieces.
+        pieces: Vec<Piece>,
+        /// In bytes.
+        limit: u64,
+    },
+    /// Say what was kept; answered by [`ToOrder::Pieces`].
+    Staged,
+    /// What was kept is of no more use.
+    Unstage,
     /// Another replica wants pieces of a state.
     FetchState {
         /// Who.
@@ -211,7 +222,7 @@ pub enum ToOrder {
         /// Which of each client's requests are done there.
         windows: BTreeMap<ClientId, RequestWindow>,
     },
-    /// Our own state in pieces.
+    /// Pieces that are here: of our own state, or kept by an earlier fetch.
     Pieces(Box<Pieces>),
     /// A fetched state is ours, durably, and the block log goes on behind it.
     Installed {

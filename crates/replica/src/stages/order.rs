@@ -311,6 +311,7 @@ impl<P: Protocol> OrderStage<P> {
                     return Ok(());
                 }
                 self.target = None;
+                out.log.push_back(ToLog::Unstage);
                 self.tell(Event::CaughtUp { certificate, windows }, now, out)
             }
             ToOrder::Pieces(pieces) => {
@@ -494,7 +495,13 @@ impl<P: Protocol> OrderStage<P> {
                     let body = request.to_bytes();
                     self.send(to, &Plain { kind: Kind::FETCH_STATE, seq: number, body }, out);
                 }
-                transfer::Step::Own => out.execute.push_back(ToExecute::Pieces),
+                transfer::Step::Own => {
+                    out.execute.push_back(ToExecute::Pieces);
+                    out.log.push_back(ToLog::Staged);
+                }
+                transfer::Step::Stage(pieces, limit) => {
+                    out.log.push_back(ToLog::Stage { pieces, limit });
+                }
                 transfer::Step::Install(install) => {
                     out.execute.push_back(ToExecute::Install(install));
                 }

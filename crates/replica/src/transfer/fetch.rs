@@ -1,7 +1,7 @@
 //! The side that fetches: a pure state machine, driven like [`crate::sync::CatchUp`].
 
 use super::message::{ANSWER_BYTES, ASKED, FetchState, Node, Offer, Path, State, read_subtree};
-use super::pieces::Pieces;
+use super::pieces::{Piece, Pieces};
 use super::status::{SourceStatus, TransferStatus};
 use crate::sync::SyncSettings;
 use bytes::Bytes;
@@ -23,6 +23,12 @@ const WINDOW: usize = 4;
 /// How many nodes one question asks for; each answer shows some levels below it.
 const NODES_ASKED: usize = 8;
 
+/// In how many places there may be pieces already: our own state, and on disk.
+const OWN: u8 = 2;
+
+/// How many times the state's own length what is kept of it on disk may have.
+const STAGED: u64 = 2;
+
 /// So many chunks to ask for, and nodes can wait.
 const CHUNKS_READY: usize = 1024;
 
@@ -38,8 +44,11 @@ pub enum Step {
         /// For what.
         request: FetchState,
     },
-    /// Hand in the pieces of our own state ([`Transfer::on_own`]).
+    /// Hand in what is here ([`Transfer::on_own`]): the pieces of our own state, and those that an
+    /// earlier fetch has left on disk.
     Own,
+    /// Keep these on disk, as long as all that is kept is at most so many bytes.
+    Stage(Vec<Piece>, u64),
     /// Go to this state: all of it is here.
     Install(Install),
     /// Nobody has a state to offer, or the blocks are fewer bytes: try blocks.
@@ -62,8 +71,8 @@ enum Phase {
     Idle,
     /// Offers are coming in until then.
     Asking(Instant),
-    /// The pieces of our own state are.
-    Own,
+    /// What is here is; from so many places more.
+    Own(u8),
     Fetching,
     Installing,
     /// Nobody could help; another round begins then.
@@ -129,12 +138,16 @@ pub struct Transfer {
     number: u64,
     target: Option<Box<Offer>>,
     pieces: Pieces,
+    /// What came and is to be kept on disk.
+    staged: Vec<Piece>,
     nodes: VecDeque<(Path, Digest)>,
     chunks: VecDeque<Wanted>,
     /// Chunks that were asked for or are about to be: two leaves may share one.
     wanted: BTreeSet<Digest>,
     engine: Option<Bytes>,
     status: TransferStatus,
+    /// How the last one went that fetched something.
+    fetched: Option<TransferStatus>,
     dropped: BTreeMap<&'static str, u64>,
     steps: VecDeque<Step>,
 }
@@ -161,11 +174,13 @@ impl Transfer {
             number: 0,
             target: None,
             pieces: Pieces::default(),
+            staged: Vec::new(),
             nodes: VecDeque::new(),
             chunks: VecDeque::new(),
             wanted: BTreeSet::new(),
             engine: None,
             status: TransferStatus::default(),
+            fetched: None,
             dropped: BTreeMap::new(),
             steps: VecDeque::new(),
         }
@@ -255,7 +270,7 @@ impl Transfer {
         self.status.phase = match phase {
             Phase::Idle => self.status.phase,
             Phase::Asking(_) => "asking",
-            Phase::Own => "comparing",
+            Phase::Own(_) => "comparing",
             Phase::Fetching => "fetching",
             Phase::Installing => "installing",
             Phase::Pausing(_) => "pausing",
@@ -332,6 +347,10 @@ impl Transfer {
                 Err("state_junk")
             }
         };
+        if let (Some(target), false) = (&self.target, self.staged.is_empty()) {
+            let limit = target.state_bytes.saturating_mul(STAGED);
+            self.steps.push_back(Step::Stage(std::mem::take(&mut self.staged), limit));
+        }
         match outcome {
             Err(reason) if stands(Defence::F24SwitchSource) => self.drop_peer(from, reason, now),
             _ => self.go_on(now),
@@ -387,6 +406,7 @@ impl Transfer {
                     for (digest, node) in nodes {
                         self.pieces.put_node(digest, node);
                     }
+                    self.staged.push(Piece::Subtree(subtree.clone()));
                     self.visit(path, digest);
                 }
                 other => {
@@ -432,7 +452,10 @@ impl Transfer {
             }
             self.status.chunks += 1;
             match wanted.digest {
-                Some(digest) => self.pieces.put_chunk(digest, chunk),
+                Some(digest) => {
+                    self.staged.push(Piece::Chunk(chunk.clone()));
+                    self.pieces.put_chunk(digest, chunk);
+                }
                 None => self.engine = Some(chunk),
             }
         }
@@ -465,11 +488,13 @@ impl Transfer {
         }
     }
 
-    /// The pieces of our own state.
+    /// What is here, from one of [`OWN`] places.
     pub fn on_own(&mut self, pieces: Pieces, now: Instant) {
-        if self.phase == Phase::Own {
-            self.pieces = pieces;
-            self.start(now);
+        let Phase::Own(left) = self.phase else { return };
+        self.pieces.merge(pieces);
+        match left {
+            0..=1 => self.start(now),
+            _ => self.set_phase(Phase::Own(left - 1)),
         }
     }
 
@@ -524,7 +549,7 @@ impl Transfer {
                 }
                 self.fill(now);
             }
-            Phase::Idle | Phase::Own | Phase::Installing | Phase::Pausing(_) => {}
+            Phase::Idle | Phase::Own(_) | Phase::Installing | Phase::Pausing(_) => {}
         }
     }
 
@@ -553,10 +578,11 @@ impl Transfer {
         }
         let mut target = offers[0].clone();
         target.chain_bytes = median(|offer| offer.chain_bytes, offers);
+        target.state_bytes = state;
         let first = self.target.replace(Box::new(target)).is_none();
         self.undecided = false;
-        if first && self.head.0 > Height(0) {
-            self.set_phase(Phase::Own);
+        if first {
+            self.set_phase(Phase::Own(OWN));
             self.steps.push_back(Step::Own);
         } else {
             self.start(now);
@@ -641,6 +667,15 @@ impl Transfer {
     fn end(&mut self, how: &'static str, step: Option<Step>) {
         self.status = self.status().unwrap_or_default();
         self.status.phase = how;
+        match &self.fetched {
+            // Nothing was to be had: what is told is how the last state came.
+            Some(fetched) if how != "done" => {
+                let dropped = std::mem::take(&mut self.status.dropped);
+                self.status = TransferStatus { dropped, ..fetched.clone() };
+            }
+            _ if how == "done" => self.fetched = Some(self.status.clone()),
+            _ => {}
+        }
         self.phase = Phase::Idle;
         self.pieces = Pieces::default();
         self.peers.clear();
@@ -658,7 +693,7 @@ impl Transfer {
                 let waiting = self.peers.values().filter(|peer| !peer.out.is_empty());
                 waiting.map(|peer| peer.heard + 4 * self.settings.timeout).min()
             }
-            Phase::Idle | Phase::Own | Phase::Installing => None,
+            Phase::Idle | Phase::Own(_) | Phase::Installing => None,
         }
     }
 

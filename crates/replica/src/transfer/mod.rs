@@ -3,6 +3,8 @@
 //!
 //! - [`Transfer`] asks, checks and puts together; a pure state machine.
 //! - [`message`] is what is said, [`Pieces`] what is known by its digest.
+//! - What was fetched is kept on disk ([`Piece`], [`tercio_ledger::Staging`]) until the state is
+//!   whole and a snapshot of the replica's own.
 //! - `serve` answers from a snapshot's file, and `keep` writes one; both in slices.
 
 mod fetch;
@@ -14,6 +16,6 @@ mod status;
 
 pub use fetch::{Install, Step, Transfer};
 pub(crate) use keep::Keep;
-pub use pieces::Pieces;
+pub use pieces::{Piece, Pieces};
 pub(crate) use serve::Server;
 pub use status::{SourceStatus, TransferStatus};

@@ -1,12 +1,33 @@
 //! Pieces of state, known by their digests: what was fetched, and what was there before. Nothing
 //! gets in here but by the digest that it was recomputed to have.
 
-use super::message::Node;
+use super::message::{Node, read_subtree};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tercio_crypto::hash;
 use tercio_execution::{ENGINE, TreeBuilder, leaf_digest};
 use tercio_types::{Digest, EMPTY_ROOT, Suite};
+use tercio_wire::Reader;
+
+/// What others sent, as it came: to be kept on disk until the state is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// A node with some of what is below it, encoded.
+    Subtree(Bytes),
+    /// A chunk.
+    Chunk(Bytes),
+}
+
+impl Piece {
+    /// Its kind on disk, and its bytes.
+    #[must_use]
+    pub fn parts(&self) -> (u8, &[u8]) {
+        match self {
+            Self::Subtree(bytes) => (0, bytes),
+            Self::Chunk(bytes) => (1, bytes),
+        }
+    }
+}
 
 /// Nodes and chunks by digest.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +69,30 @@ impl Pieces {
             })
         });
         pieces
+    }
+
+    /// Takes a piece that was kept on disk under the digest that it has now. What is no piece is
+    /// passed over.
+    pub(crate) fn put_kept(&mut self, suite: Suite, kind: u8, bytes: Bytes) {
+        match kind {
+            0 => {
+                let mut input = Reader::new(bytes, suite);
+                if let Ok((_, nodes)) = read_subtree(&mut input) {
+                    self.nodes.extend(nodes);
+                }
+            }
+            1 => {
+                let digest = hash(suite, &[&bytes]);
+                self.chunks.insert(digest, bytes);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what another has.
+    pub(super) fn merge(&mut self, mut other: Self) {
+        self.nodes.append(&mut other.nodes);
+        self.chunks.append(&mut other.chunks);
     }
 
     /// The node with a digest, if it is here.
