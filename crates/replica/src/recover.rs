@@ -2,9 +2,11 @@
 //!
 //! The latest whole snapshot, then every block behind it executed again, each of which must give the
 //! header that the log has, then the promises of the write-ahead log. Where a certificate was kept
-//! the state must be the certified one. A damaged snapshot is passed over and removed if the one
-//! before it and the blocks behind that are here. A torn tail is cut; any other damage is an error that
-//! names the file and the block.
+//! the state must be the certified one. A damaged snapshot is passed over and removed: the one before
+//! it will do, or the beginning of the chain, with the blocks behind that; and where nothing will do
+//! that is here, the state and the blocks of the other replicas. What the replica promised it knows
+//! from the write-ahead log all the same. A torn tail is cut; any other damage is an error that names
+//! the file and the block, and so is a damaged snapshot where there is no other replica.
 
 use crate::home::Part;
 use crate::node::{NoLog, NodeSettings};
@@ -109,7 +111,8 @@ impl<P: Protocol> Stages<P> {
         let mut engine = Engine::new(app, suite, chain, epoch, digest, settings.lag);
         let mut rhythm = Rhythm::new(settings.snapshot_every, settings.snapshot_bytes);
         let mut stable = blocks.latest_certificate()?;
-        let (latest, passed_over) = latest_whole(&mut snapshots, &blocks)?;
+        let alone = membership.n() == 1;
+        let (latest, passed_over) = latest_whole(&mut snapshots, &blocks, alone)?;
         if let Some(Snapshot { head, chunks }) = latest {
             let certificate = head.certificate;
             let (seq, height) = (certificate.checkpoint.seq, certificate.checkpoint.height);
@@ -131,9 +134,11 @@ impl<P: Protocol> Stages<P> {
         }
         let interval = settings.consensus.checkpoint_interval;
         let checkpoints = Vec::new();
-        let mut replay = Replay { engine, rhythm, stable: stable.as_ref(), interval, checkpoints };
+        let stable_here = stable.as_ref();
+        let mut replay =
+            Replay { engine, rhythm, stable: stable_here, interval, checkpoints, alone };
         let delivered = replay.run(&mut blocks)?;
-        if let Some(damaged) = blocks.first_damaged().filter(|_| membership.n() == 1) {
+        if let Some(damaged) = blocks.first_damaged().filter(|_| alone) {
             // Nobody has another copy: this names the place.
             blocks.read(damaged)?;
         }
@@ -171,35 +176,39 @@ impl<P: Protocol> Stages<P> {
     }
 }
 
-/// The latest snapshot of which every byte is as it was written, and how many damaged ones were
-/// passed over and removed on the way to it. A snapshot below one that is damaged will do if the
-/// block log goes on from it.
+/// The latest snapshot of which every byte is as it was written and from which the block log goes
+/// on, if there is one, and how many damaged ones were passed over and removed on the way to it.
+/// Without one the state is that of the beginning; a replica that is `alone` must have the blocks
+/// from there on, then, and another can fetch what is missing.
 fn latest_whole(
     snapshots: &mut SnapshotStore,
     blocks: &BlockLog,
+    alone: bool,
 ) -> Result<(Option<Snapshot>, usize), NodeError> {
     let mut damaged = Vec::new();
+    let mut latest = None;
     for seq in snapshots.kept().iter().rev().copied().collect::<Vec<_>>() {
         match snapshots.read(seq) {
             Err(damage @ LedgerError::Damage { .. }) => damaged.push((seq, damage)),
             Err(error) => return Err(error.into()),
             Ok(whole) => {
-                let above = whole.head.certificate.checkpoint.height.next();
-                if !damaged.is_empty() && blocks.first_height() > above {
-                    break;
-                }
-                let passed_over = damaged.len();
-                for (seq, _) in damaged {
-                    snapshots.remove(seq)?;
-                }
-                return Ok((Some(whole), passed_over));
+                latest = Some(whole);
+                break;
             }
         }
     }
-    match damaged.into_iter().next() {
-        Some((_, damage)) => Err(damage.into()),
-        None => Ok((None, 0)),
+    let next = latest.as_ref().map_or(Height(0), |s| s.head.certificate.checkpoint.height).next();
+    let passed_over = damaged.len();
+    if alone && blocks.first_height() > next {
+        if let Some((_, damage)) = damaged.into_iter().next() {
+            return Err(damage.into());
+        }
+    } else {
+        for (seq, _) in damaged {
+            snapshots.remove(seq)?;
+        }
     }
+    Ok((latest, passed_over))
 }
 
 /// Executes the log's blocks again.
@@ -210,15 +219,20 @@ struct Replay<'a> {
     interval: u64,
     /// Those above the stable one, for the protocol to sign again.
     checkpoints: Vec<Checkpoint>,
+    /// Whether there is no other replica that has the blocks.
+    alone: bool,
 }
 
 impl Replay<'_> {
-    /// Gives the last number that the state reflects. What follows a damaged block is executed when
-    /// others have sent it.
+    /// Gives the last number that the state reflects. What follows a damaged block, or blocks that
+    /// are gone, is executed when others have sent it.
     fn run(&mut self, blocks: &mut BlockLog) -> Result<SeqNum, NodeError> {
         let head = blocks.tip().0;
         while self.engine.height() < head {
             let height = self.engine.height().next();
+            if !self.alone && height < blocks.first_height() {
+                break;
+            }
             let block = match blocks.read(height) {
                 Err(LedgerError::Damage { .. }) => {
                     blocks.note_damage(height);

@@ -460,8 +460,13 @@ fn a_crash_at_any_write_of_an_install_is_survived() {
     assert!(crashes > 12, "{crashes}");
 }
 
-/// A flipped bit anywhere in the latest snapshot: the one before it will do. When that is damaged,
-/// too, the error names a file.
+/// The names of the snapshots on a disk.
+fn snapshots(disk: &MemStorage) -> Vec<String> {
+    let names = disk.list().unwrap().into_iter();
+    names.filter(|name| name.starts_with("snapshot-")).collect()
+}
+
+/// A flipped bit anywhere in the latest snapshot: the one before it will do.
 #[test]
 fn a_damaged_snapshot_is_passed_over() {
     let mut net = net(forgetful);
@@ -470,10 +475,6 @@ fn a_damaged_snapshot_is_passed_over() {
     net.until("all are at one head", |net| net.agree());
     let before = net.status(3);
     net.stop(3);
-    let snapshots = |disk: &MemStorage| -> Vec<String> {
-        let names = disk.list().unwrap().into_iter();
-        names.filter(|name| name.starts_with("snapshot-")).collect()
-    };
     let whole = net.disks[3].fork();
     let names = snapshots(&whole);
     assert!(names.len() >= 2, "{names:?}");
@@ -491,12 +492,82 @@ fn a_damaged_snapshot_is_passed_over() {
     }
     net.start(3);
     together(&mut net, &asker, 101);
+}
+
+/// No snapshot is whole any more, and the blocks below them are gone everywhere: the state comes
+/// from the others. The replica goes on under the promises that its log has, and it is as well when
+/// it starts again before that state is there.
+#[test]
+fn with_all_snapshots_damaged_the_state_is_fetched() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    write(&mut net, &asker, 1, 100, 60);
+    net.until("all are at one head", |net| net.agree());
+    net.stop(3);
+    let damaged = snapshots(&net.disks[3]);
+    for name in &damaged {
+        net.disks[3].edit(name, |bytes| bytes[70] ^= 0x10);
+    }
+    for start in 0..2 {
+        net.start(3);
+        let status = net.status(3);
+        assert_eq!(status.height, Height(0));
+        assert_eq!(status.protocol.learning, None);
+        let noticed = status.dropped.get("snapshot_damaged").copied();
+        assert_eq!(noticed, (start == 0).then_some(damaged.len() as u64));
+        assert!(snapshots(&net.disks[3]).is_empty());
+        if start == 0 {
+            net.stop(3);
+            net.wire.clear();
+        }
+    }
+    together(&mut net, &asker, 101);
+    assert_eq!(transfer(&net, 3).phase, "done");
+    let before = net.status(3);
+    net.stop(3);
+    net.start(3);
+    assert_eq!(net.status(3).block, before.block);
+    together(&mut net, &asker, 102);
+}
+
+/// As long as the first block is here, the chain itself gives the state.
+#[test]
+fn with_all_blocks_no_snapshot_is_needed() {
+    let mut net = net(quick);
+    let asker = Asker::new(CLIENT, &net.membership);
+    write(&mut net, &asker, 1, 60, 30);
+    net.until("all are at one head", |net| net.agree());
+    let before = net.status(3);
     net.stop(3);
     for name in snapshots(&net.disks[3]) {
         net.disks[3].edit(&name, |bytes| bytes[70] ^= 0x10);
     }
-    let error = net.try_start(3).unwrap_err().to_string();
-    assert!(error.contains("snapshot-") && error.contains("damaged"), "{error}");
+    net.start(3);
+    assert_eq!((net.status(3).height, net.status(3).block), (before.height, before.block));
+    together(&mut net, &asker, 61);
+    assert!(net.status(3).transfer.is_none());
+}
+
+/// A replica that has nobody to ask names the file, and removes nothing.
+#[test]
+fn alone_with_damaged_snapshots_is_an_error() {
+    let mut net = Net::with(1, Box::new(notes), Box::new(forgetful), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    for number in 1..=100 {
+        net.ask(&asker, number, &[&[0, 7]]);
+        net.until("a reply", |net| !net.replies(asker.id, number).is_empty());
+    }
+    net.stop(0);
+    let names = snapshots(&net.disks[0]);
+    assert!(!names.is_empty());
+    for name in &names {
+        net.disks[0].edit(name, |bytes| bytes[70] ^= 0x10);
+    }
+    for _ in 0..2 {
+        let error = net.try_start(0).unwrap_err().to_string();
+        assert!(error.contains("snapshot-") && error.contains("damaged"), "{error}");
+        assert_eq!(snapshots(&net.disks[0]), names);
+    }
 }
 
 /// However much a replica asks, so many of its questions wait and no more.
