@@ -3,10 +3,13 @@
 mod running;
 
 use bytes::Bytes;
-use running::{CLIENT, Network, number, wait};
+use running::{CLIENT, Network, counter, number, wait};
+use std::fs;
+use std::sync::Mutex;
 use std::time::Duration;
+use tercio_execution::{AppError, Application, Context, Operation, Replies};
 use tercio_replica::{Durability, Layout, ReplicaHandle};
-use tercio_types::ClientId;
+use tercio_types::{ClientId, Digest};
 
 const DURABILITIES: [Durability; 3] =
     [Durability::Memory, Durability::Group(Duration::from_millis(2)), Durability::Sync];
@@ -73,6 +76,73 @@ fn an_fsync_never_runs_with_consensus() {
             assert!(under.log_apart());
             assert_eq!(under.execution_apart(), layout.execution_apart());
             assert_eq!(layout.under(Durability::Memory), layout);
+        }
+    }
+}
+
+/// On which threads states were restored, and how nice those were.
+static RESTORED: Mutex<Vec<(String, i64)>> = Mutex::new(Vec::new());
+
+/// The counter, which notes where its state is restored.
+struct Noted(Box<dyn Application>);
+
+impl Application for Noted {
+    fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
+        self.0.execute(context, operations, replies);
+    }
+
+    fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
+        self.0.query(question)
+    }
+
+    fn state_digest(&mut self) -> Digest {
+        self.0.state_digest()
+    }
+
+    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+        self.0.snapshot()
+    }
+
+    fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
+        let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
+        // Behind the name, which may have any form, the nineteenth field is the 17th.
+        let (name, fields) = stat.rsplit_once(')').unwrap();
+        let name = name.split_once('(').unwrap().1.to_owned();
+        let nice = fields.split_whitespace().nth(16).unwrap().parse().unwrap();
+        RESTORED.lock().unwrap().push((name, nice));
+        self.0.restore(chunks)
+    }
+}
+
+/// A state that was fetched is built up by a thread that gives way, wherever execution sits; and
+/// the replica goes on from it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_fetched_state_is_built_up_gently() {
+    for layout in [Layout::AllInOne, Layout::BothApart] {
+        let app = || -> Box<dyn Application> { Box::new(Noted(counter())) };
+        let tune = |settings: &mut tercio_replica::NodeSettings| {
+            settings.ledger.blocks.retain_bytes = 1;
+        };
+        let mut net = Network::with(4, layout, Durability::Memory, tune, app);
+        let mut client = net.client(CLIENT);
+        net.replicas[3].take().unwrap().abort();
+        for i in 1..=100 {
+            assert_eq!(number(&client.call(Bytes::from_static(b"op")).unwrap()), i);
+        }
+        fs::remove_dir_all(net.path(3)).unwrap();
+        RESTORED.lock().unwrap().clear();
+        net.restart(3);
+        for i in 101..=140 {
+            assert_eq!(number(&client.call(Bytes::from_static(b"op")).unwrap()), i);
+        }
+        net.wait_for_height(140);
+        let status = net.replicas[3].as_ref().unwrap().status();
+        assert!(status.transfer.is_some_and(|transfer| transfer.phase == "done"));
+        let restored = std::mem::take(&mut *RESTORED.lock().unwrap());
+        assert!(!restored.is_empty());
+        for (name, nice) in restored {
+            assert_eq!((name.as_str(), nice), ("tercio-3-gentle", 10));
         }
     }
 }

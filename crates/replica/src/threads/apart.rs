@@ -1,5 +1,7 @@
 //! The stages that have a thread of their own.
 
+use super::gentle::{Back, Gentle};
+use super::rest::Rest;
 use super::{Clock, Ending, LOG_QUEUE};
 use crate::stages::{ExecuteStage, LogStage, Outbox, ToExecute, ToLog};
 use crate::{Durability, NodeError};
@@ -24,9 +26,15 @@ impl LogThread {
     pub(super) fn run(mut self) -> Result<(), NodeError> {
         // When the next sync of a group may begin.
         let mut next = Clock::monotonic();
+        let mut rest = Rest::default();
         loop {
             let first = if self.stage.has_work() {
-                self.queue.recv_timeout(Duration::ZERO)
+                let left = rest.left();
+                let due = self
+                    .stage
+                    .is_dirty()
+                    .then(|| next.saturating_duration_since(Clock::monotonic()));
+                self.queue.recv_timeout(due.map_or(left, |due| due.min(left)))
             } else if self.stage.is_dirty() {
                 self.queue.recv_deadline(next)
             } else {
@@ -39,8 +47,8 @@ impl LogThread {
                 return self.stage.close();
             }
             let mut out = Outbox::default();
-            let rest = self.queue.try_iter().take(LOG_QUEUE);
-            for command in first.into_iter().chain(rest) {
+            let more = self.queue.try_iter().take(LOG_QUEUE);
+            for command in first.into_iter().chain(more) {
                 self.stage.handle(command, &mut out)?;
             }
             match self.durability {
@@ -55,7 +63,11 @@ impl LogThread {
                     }
                 }
             }
-            self.stage.work(&mut out)?;
+            if self.stage.has_work() && rest.is_over() {
+                let begin = Clock::monotonic();
+                self.stage.work(&mut out)?;
+                rest.after(begin);
+            }
             if !out.order.is_empty() && self.work.send(out).is_ok() {
                 self.waker.wake();
             }
@@ -74,6 +86,7 @@ fn rest_after(sync: Duration, pause: Duration) -> Duration {
 
 pub(super) struct ExecuteThread {
     pub(super) stage: ExecuteStage,
+    pub(super) gentle: Gentle,
     pub(super) queue: Receiver<ToExecute>,
     /// The log's queue, when it is apart too.
     pub(super) log: Option<Sender<ToLog>>,
@@ -83,17 +96,30 @@ pub(super) struct ExecuteThread {
 }
 
 impl ExecuteThread {
-    pub(super) fn run(mut self) -> Result<(), NodeError> {
-        while let Ok(first) = self.queue.recv() {
+    pub(super) fn run(self) -> Result<(), NodeError> {
+        let Self { mut stage, mut gentle, queue, log, work, waker, ending } = self;
+        while let Ok(first) = queue.recv() {
             let mut out = Outbox::default();
-            let rest = self.queue.try_iter().take(EXECUTE_BATCH - 1);
+            let rest = queue.try_iter().take(EXECUTE_BATCH - 1);
             for command in std::iter::once(first).chain(rest) {
-                if self.ending.is_at_once() {
+                if ending.is_at_once() {
                     return Ok(());
                 }
-                self.stage.handle(command, &mut out)?;
+                if !gentle.takes(&command) {
+                    stage.handle(command, &mut out)?;
+                    continue;
+                }
+                gentle.lend(stage, command);
+                // It panicked, and its thread says so.
+                let Some(back) = gentle.wait() else { return Ok(()) };
+                let Back { out: mut more, result, .. } = back;
+                stage = back.stage;
+                result?;
+                out.log.append(&mut more.log);
+                out.order.append(&mut more.order);
+                out.send.append(&mut more.send);
             }
-            if let Some(log) = &self.log {
+            if let Some(log) = &log {
                 // The block goes first, so that what is said about it finds it there.
                 for command in out.log.drain(..) {
                     if log.send(command).is_err() {
@@ -102,8 +128,8 @@ impl ExecuteThread {
                     }
                 }
             }
-            if self.work.send(out).is_ok() {
-                self.waker.wake();
+            if work.send(out).is_ok() {
+                waker.wake();
             }
         }
         Ok(())

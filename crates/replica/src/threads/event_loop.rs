@@ -1,6 +1,8 @@
 //! The loop: the links, ordering, and the stages that have no thread of their own.
 
+use super::gentle::{Back, Gentle};
 use super::peers::Peers;
+use super::rest::Rest;
 use super::{AT_ONCE, Clock, Ending, join};
 use crate::stages::{ExecuteStage, LogStage, OrderStage, Outbox, ToExecute, ToLog};
 use crate::{Home, NodeError, NodeStatus};
@@ -12,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tercio_consensus::Instant;
 use tercio_consensus::pbft::Pbft;
-use tercio_execution::Application;
+use tercio_execution::{AppError, Application};
 use tercio_transport::{Transport, TransportEvent};
 use tercio_types::Principal;
 
@@ -22,21 +24,24 @@ const STALL: Duration = Duration::from_millis(10);
 /// Where a stage sits: with the loop, or behind a queue.
 pub(super) enum Seat<T, C> {
     Here(T),
+    /// Its place is here; another thread has it for the time of one command.
+    Lent,
     Apart(Sender<C>),
 }
 
 impl<T, C> Seat<T, C> {
     pub(super) fn sender(&self) -> Option<Sender<C>> {
         match self {
-            Self::Here(_) => None,
+            Self::Here(_) | Self::Lent => None,
             Self::Apart(sender) => Some(sender.clone()),
         }
     }
 
-    /// Whether the queue before it is more than half full.
+    /// Whether it is away, or the queue before it more than half full.
     fn is_behind(&self) -> bool {
         match self {
             Self::Here(_) => false,
+            Self::Lent => true,
             Self::Apart(sender) => {
                 sender.len() > sender.capacity().expect("queues are bounded") / 2
             }
@@ -64,6 +69,10 @@ pub(super) struct LoopThread {
     pub(super) order: OrderStage<Pbft>,
     pub(super) log: Seat<LogStage, ToLog>,
     pub(super) execute: Seat<ExecuteStage, ToExecute>,
+    /// Takes what is long, when execution sits here.
+    pub(super) gentle: Option<Gentle>,
+    /// Between two pieces of what can wait, when the log sits here.
+    pub(super) rest: Rest,
     /// Looks at operations when execution is elsewhere.
     pub(super) checker: Option<Box<dyn Application>>,
     pub(super) outbox: Outbox,
@@ -84,9 +93,16 @@ impl LoopThread {
     pub(super) fn run(mut self) -> Result<(), NodeError> {
         let result = self.turn_until_ended();
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.status();
-        let Self { log, execute, done, others, ending, home, outbox, .. } = self;
+        let Self { log, mut execute, gentle, done, others, ending, home, mut outbox, .. } = self;
         if result.is_err() {
             ending.set(AT_ONCE);
+        }
+        if let (Seat::Lent, Some(mut gentle)) = (&execute, gentle) {
+            let back = gentle.wait();
+            if let Some(Back { stage, out, .. }) = back {
+                outbox.log.extend(out.log);
+                execute = Seat::Here(stage);
+            }
         }
         let log = finish(log, execute, outbox, &done, &ending);
         // Nobody waits for room in this queue any more.
@@ -109,10 +125,13 @@ impl LoopThread {
         self.work()?;
         while self.ending.is_running() {
             let deadline = self.order.deadline();
+            let until = deadline.map(|at| at.since(self.clock.now()));
             let wait = match &self.log {
                 // What can wait goes on between two looks at the links.
-                Seat::Here(log) if log.has_work() => Some(Duration::ZERO),
-                _ => deadline.map(|at| at.since(self.clock.now())),
+                Seat::Here(log) if log.has_work() => {
+                    Some(until.map_or(self.rest.left(), |until| until.min(self.rest.left())))
+                }
+                _ => until,
             };
             self.transport.poll(wait, &mut events);
             self.answer_questions();
@@ -129,8 +148,13 @@ impl LoopThread {
             if self.order.deadline().is_some_and(|at| at <= now) {
                 self.order.handle_timeout(now, &mut self.outbox)?;
             }
-            if let Seat::Here(log) = &mut self.log {
+            if let Seat::Here(log) = &mut self.log
+                && log.has_work()
+                && self.rest.is_over()
+            {
+                let begin = Clock::monotonic();
                 log.work(&mut self.outbox)?;
+                self.rest.after(begin);
             }
             self.work()?;
             while !self.has_room() && self.ending.is_running() {
@@ -157,6 +181,8 @@ impl LoopThread {
         let check = |op: &[u8]| match (&*execute, &*checker) {
             (Seat::Here(execute), _) => execute.check(op),
             (_, Some(checker)) => checker.check(op),
+            // Clients are turned away before it comes to that.
+            (Seat::Lent, None) => Err(AppError("the replica is catching up".into())),
             (Seat::Apart(_), None) => unreachable!("execution apart comes with a checker"),
         };
         order.handle_frame(from, bytes, &check, now, outbox)
@@ -184,15 +210,13 @@ impl LoopThread {
     /// links.
     fn work(&mut self) -> Result<(), NodeError> {
         let now = self.clock.now();
+        self.take_back()?;
         let out = &mut self.outbox;
         loop {
             let mut idle = true;
             match &mut self.execute {
-                Seat::Here(execute) => {
-                    while let Some(command) = out.execute.pop_front() {
-                        execute.handle(command, out)?;
-                    }
-                }
+                Seat::Here(_) => run_or_lend(&mut self.execute, self.gentle.as_mut(), out)?,
+                Seat::Lent => {}
                 Seat::Apart(queue) => {
                     if !hand_on(&mut out.execute, queue) {
                         return Ok(());
@@ -213,6 +237,7 @@ impl LoopThread {
                     }
                     log.commit(false, out)?;
                 }
+                Seat::Lent => unreachable!("the log is never lent"),
                 Seat::Apart(queue) => {
                     if !hand_on(&mut out.log, queue) {
                         return Ok(());
@@ -230,8 +255,27 @@ impl LoopThread {
         Ok(())
     }
 
+    /// Takes execution back when its long command is done.
+    fn take_back(&mut self) -> Result<(), NodeError> {
+        if !matches!(self.execute, Seat::Lent) {
+            return Ok(());
+        }
+        let Some(Back { stage, out, result, .. }) = self.gentle.as_mut().and_then(Gentle::take)
+        else {
+            return Ok(());
+        };
+        self.execute = Seat::Here(stage);
+        self.outbox.log.extend(out.log);
+        self.outbox.order.extend(out.order);
+        self.outbox.send.extend(out.send);
+        result
+    }
+
+    /// While execution is away, nothing that grows waits for it: consensus delivers nothing, and
+    /// clients are turned away.
     fn has_room(&self) -> bool {
-        self.outbox.execute.is_empty() && self.outbox.log.is_empty()
+        let is_lent = matches!(self.execute, Seat::Lent);
+        (is_lent || self.outbox.execute.is_empty()) && self.outbox.log.is_empty()
     }
 
     /// A queue is full: waits until its thread has done something, and reads nothing meanwhile.
@@ -243,6 +287,28 @@ impl LoopThread {
         }
         self.work()
     }
+}
+
+/// Has execution do its commands here, up to one that is long: for that it is lent.
+fn run_or_lend(
+    seat: &mut Seat<ExecuteStage, ToExecute>,
+    mut gentle: Option<&mut Gentle>,
+    out: &mut Outbox,
+) -> Result<(), NodeError> {
+    while let Seat::Here(execute) = seat
+        && let Some(command) = out.execute.pop_front()
+    {
+        let Some(gentle) = gentle.as_deref_mut() else {
+            execute.handle(command, out)?;
+            continue;
+        };
+        if !gentle.takes(&command) {
+            execute.handle(command, out)?;
+        } else if let Seat::Here(stage) = std::mem::replace(seat, Seat::Lent) {
+            gentle.lend(stage, command);
+        }
+    }
+    Ok(())
 }
 
 /// Ends the stages that sit with the loop, and closes the queues of the others.

@@ -6,6 +6,8 @@
 //!   with it, and until it is gone nothing more is read from the links. Long before that, clients
 //!   are told that the replica is busy. The other threads may wait for the loop, which always goes
 //!   on; so nobody waits in a circle.
+//! - What a replica that is behind has to compute is on a thread of low priority ([`gentle`]), and
+//!   what can wait takes a fifth of the log's thread ([`rest`]).
 //! - A thread that has done a batch of work wakes the loop once.
 //! - Group commit: the log thread takes all that waits, writes it with one append, and syncs as the
 //!   durability says; meanwhile the next group gathers.
@@ -13,7 +15,9 @@
 
 mod apart;
 mod event_loop;
+mod gentle;
 mod peers;
+mod rest;
 
 use crate::config::{Data, ReplicaConfig};
 use crate::stages::Stages;
@@ -21,7 +25,9 @@ use crate::{Home, Layout, NodeError, NodeStatus, StartError};
 use apart::{ExecuteThread, LogThread};
 use crossbeam_channel::{Sender, bounded};
 use event_loop::{LoopThread, Seat};
+use gentle::gentle;
 use peers::Peers;
+use rest::Rest;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -258,10 +264,13 @@ pub fn start(
     } else {
         Seat::Here(log)
     };
-    let execute = if layout.execution_apart() {
+    let (lender, thread) = gentle(waker.clone());
+    others.push(spawner.spawn("gentle", move || thread.run())?);
+    let (execute, lender) = if layout.execution_apart() {
         let (commands, queue) = bounded(EXECUTE_QUEUE);
         let thread = ExecuteThread {
             stage: execute,
+            gentle: lender,
             queue,
             log: log.sender(),
             work,
@@ -269,9 +278,9 @@ pub fn start(
             ending: ending.clone(),
         };
         others.push(spawner.spawn("execute", move || thread.run())?);
-        Seat::Apart(commands)
+        (Seat::Apart(commands), None)
     } else {
-        Seat::Here(execute)
+        (Seat::Here(execute), Some(lender))
     };
     // Execution ends before the log, which still gets its blocks.
     others.reverse();
@@ -280,6 +289,8 @@ pub fn start(
         order,
         log,
         execute,
+        gentle: lender,
+        rest: Rest::default(),
         checker,
         outbox,
         done,

@@ -1,0 +1,32 @@
+//! How what can wait shares a thread with what cannot: pieces of state for others, and snapshots.
+
+use super::Clock;
+use std::time::{Duration, Instant as Monotonic};
+
+/// How many times as long as it worked it rests.
+const REST: u32 = 4;
+
+/// When the next piece of what can wait may be done: a fifth of the thread's time is for that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rest {
+    until: Option<Monotonic>,
+}
+
+impl Rest {
+    /// How long it goes on.
+    pub(super) fn left(&self) -> Duration {
+        let left = |until: Monotonic| until.saturating_duration_since(Clock::monotonic());
+        self.until.map_or(Duration::ZERO, left)
+    }
+
+    /// Whether it is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// A piece was done that was begun at `begin`.
+    pub(super) fn after(&mut self, begin: Monotonic) {
+        let end = Clock::monotonic();
+        self.until = Some(end + REST * (end - begin));
+    }
+}
