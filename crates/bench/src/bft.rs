@@ -150,7 +150,7 @@ pub fn run(
             said("searching for the rate that the network keeps up with");
             let closed = trial(&mut running, setup, Pace::Closed)?.rate();
             closed_loop_rps = Some(round(closed, 1));
-            search(&mut running, bft, closed, said)?
+            search(&mut running, setup, closed, said)?
         }
     };
     let mut trials = vec![];
@@ -187,10 +187,10 @@ pub(crate) fn trial(
     Ok(outcomes.pop().expect("one of each phase"))
 }
 
-/// The highest of the fractions that the network keeps up with, in a trial and in a measurement.
-fn search(
+/// The highest of the fractions that the network keeps up with, in two trials.
+pub(crate) fn search(
     running: &mut Running,
-    bft: &Bft,
+    setup: &Setup,
     closed: f64,
     said: &dyn Fn(&str),
 ) -> Result<Pace, BenchError> {
@@ -198,8 +198,8 @@ fn search(
         said(&format!("trying {rate:.0} requests/s"));
         let pace = Pace::Open(rate);
         // A second trial tells a rate that is kept up with from one that is for a moment.
-        if bft.setup.keeps_up(&trial(running, &bft.setup, pace)?, rate)
-            && bft.setup.keeps_up(&trial(running, &bft.setup, pace)?, rate)
+        if setup.keeps_up(&trial(running, setup, pace)?, rate)
+            && setup.keeps_up(&trial(running, setup, pace)?, rate)
         {
             return Ok(pace);
         }

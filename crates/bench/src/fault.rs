@@ -47,6 +47,12 @@ pub struct Fared {
     pub most_resent: u32,
     /// Whether less was achieved than offered.
     pub saturated: bool,
+    /// The longest time in which no result came to any client.
+    pub longest_gap_ms: f64,
+    /// Requests that have no result.
+    pub failed: u64,
+    /// How long the phase was.
+    pub seconds: f64,
 }
 
 impl Fared {
@@ -57,6 +63,9 @@ impl Fared {
             resent_packages: outcome.resent_packages,
             most_resent: outcome.most_resent,
             saturated: !setup.keeps_up(outcome, rate),
+            longest_gap_ms: round(outcome.longest_gap.as_secs_f64() * 1e3, 1),
+            failed: outcome.failed,
+            seconds: round(outcome.elapsed.as_secs_f64(), 3),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::{now, pause, thread_cpu};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tercio_client::{Client, OpResult, SubmitError, Ticket};
@@ -38,7 +39,7 @@ pub struct Phase {
     /// When packages are sent. From one phase to the next of the same pace the schedule goes on;
     /// with another one it begins anew, and what was due and not sent never is.
     pub pace: Pace,
-    /// How long it lasts.
+    /// How long it lasts, unless it is ended before.
     pub length: Duration,
 }
 
@@ -66,6 +67,12 @@ impl Ops {
     /// Each client's operations are this function of the client and of their number.
     pub fn new(op: impl Fn(usize, u64) -> Bytes + Send + Sync + 'static) -> Self {
         Self(Arc::new(op))
+    }
+
+    /// The operation of a client with this number.
+    #[must_use]
+    pub fn of(&self, client: usize, number: u64) -> Bytes {
+        (self.0)(client, number)
     }
 
     /// Always the same bytes, so many.
@@ -102,6 +109,22 @@ pub enum Moment {
     },
     /// The last phase has ended; what is under way is still waited for.
     End,
+}
+
+/// What is to become of a phase, as whoever watches it says at a [`Moment::Tick`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It goes on.
+    GoOn,
+    /// It ends now, and the next one begins.
+    EndPhase,
+}
+
+/// Whoever says nothing lets it go on.
+impl From<()> for Then {
+    fn from((): ()) -> Self {
+        Self::GoOn
+    }
 }
 
 /// Why there is no result.
@@ -154,6 +177,8 @@ pub struct Outcome {
     pub most_resent: u32,
     /// Operations that were to be sent during it and have no result.
     pub failed: u64,
+    /// The longest time that ended during it in which no result came to any client.
+    pub longest_gap: Duration,
 }
 
 impl Outcome {
@@ -174,24 +199,74 @@ impl Outcome {
         self.resent_packages += other.resent_packages;
         self.most_resent = self.most_resent.max(other.most_resent);
         self.failed += other.failed;
+        self.longest_gap = self.longest_gap.max(other.longest_gap);
+    }
+}
+
+/// When the phases begin, and the last one ends; and when a result came last.
+struct Edges {
+    start: Instant,
+    /// Nanoseconds since the start. They ascend, at every moment.
+    offsets: Vec<AtomicU64>,
+    /// The same of the last result.
+    heard: AtomicU64,
+}
+
+impl Edges {
+    fn new(start: Instant, phases: &[Phase]) -> Self {
+        let mut offset = 0;
+        let mut offsets = vec![AtomicU64::new(0)];
+        for phase in phases {
+            offset += phase.length.as_nanos() as u64;
+            offsets.push(AtomicU64::new(offset));
+        }
+        Self { start, offsets, heard: AtomicU64::new(0) }
+    }
+
+    fn at(&self, edge: usize) -> Instant {
+        self.start + Duration::from_nanos(self.offsets[edge].load(Ordering::SeqCst))
+    }
+
+    /// The phase in which `time` lies, if it lies in one.
+    fn phase_of(&self, time: Instant) -> Option<usize> {
+        let time = self.since(time);
+        let ends = &self.offsets[1..];
+        ends.iter().position(|end| time < end.load(Ordering::SeqCst))
+    }
+
+    fn since(&self, time: Instant) -> u64 {
+        time.saturating_duration_since(self.start).as_nanos() as u64
+    }
+
+    /// Ends a phase at `time`; those after it are as long as before.
+    fn end(&self, phase: usize, time: Instant) {
+        let (end, time) = (self.offsets[phase + 1].load(Ordering::SeqCst), self.since(time));
+        let early = end.saturating_sub(time);
+        for offset in &self.offsets[phase + 1..] {
+            offset.fetch_sub(early, Ordering::SeqCst);
+        }
+    }
+
+    /// A result came at `time`; how long there had been none.
+    fn hear(&self, time: Instant) -> Duration {
+        let time = self.since(time);
+        let before = self.heard.fetch_max(time, Ordering::SeqCst);
+        Duration::from_nanos(time.saturating_sub(before))
     }
 }
 
 /// Puts the load on, from all `clients` at once; gives what came of each phase. `watch` is told
-/// where it stands, to read the replicas' counters and to do things to them.
+/// where it stands, to read the replicas' counters and to do things to them, and may end a phase.
 ///
 /// # Errors
 /// When an operation has no result and the plan does not allow that, or the plan makes no sense to
 /// the clients.
-pub fn run(
+pub fn run<T: Into<Then>>(
     clients: &mut [Client],
     plan: &Plan,
-    mut watch: impl FnMut(Moment),
+    mut watch: impl FnMut(Moment) -> T,
 ) -> Result<Vec<Outcome>, LoadError> {
-    let mut edges = vec![now()];
-    for phase in &plan.phases {
-        edges.push(edges[edges.len() - 1] + phase.length);
-    }
+    let edges = Edges::new(now(), &plan.phases);
     let count = clients.len();
     let results: Vec<_> = thread::scope(|scope| {
         let edges = &edges;
@@ -204,12 +279,15 @@ pub fn run(
             watch(Moment::Begin(phase));
             loop {
                 let time = now();
-                let left = edges[phase + 1].saturating_duration_since(time);
+                let left = edges.at(phase + 1).saturating_duration_since(time);
                 if left.is_zero() {
                     break;
                 }
-                watch(Moment::Tick { phase, since: time.saturating_duration_since(edges[phase]) });
-                pause(left.min(PIECE));
+                let since = time.saturating_duration_since(edges.at(phase));
+                match watch(Moment::Tick { phase, since }).into() {
+                    Then::GoOn => pause(left.min(PIECE)),
+                    Then::EndPhase => edges.end(phase, now()),
+                }
             }
         }
         watch(Moment::End);
@@ -236,8 +314,7 @@ struct Generator<'a> {
     step: Duration,
     /// The intended time of the next package.
     next: Instant,
-    /// Where the phases begin, and where the last one ends.
-    edges: &'a [Instant],
+    edges: &'a Edges,
     phase: usize,
     under_way: BTreeMap<Ticket, Instant>,
     outcomes: Vec<Outcome>,
@@ -246,22 +323,18 @@ struct Generator<'a> {
 }
 
 impl<'a> Generator<'a> {
-    fn new(plan: &'a Plan, (client, clients): (usize, usize), edges: &'a [Instant]) -> Self {
-        let piece = |phase: &Phase| {
-            let pieces = phase.length.as_nanos().div_ceil(PIECE.as_nanos()) as usize;
-            Outcome { pieces: vec![0; pieces], elapsed: phase.length, ..Outcome::default() }
-        };
+    fn new(plan: &'a Plan, (client, clients): (usize, usize), edges: &'a Edges) -> Self {
         Self {
             plan,
             client,
             clients,
             number: 0,
             step: Duration::ZERO,
-            next: edges[0],
+            next: edges.at(0),
             edges,
             phase: 0,
             under_way: BTreeMap::new(),
-            outcomes: plan.phases.iter().map(piece).collect(),
+            outcomes: vec![Outcome::default(); plan.phases.len()],
             failed: 0,
             first_failure: None,
         }
@@ -276,21 +349,24 @@ impl<'a> Generator<'a> {
                 pace = Some(wanted);
                 self.set_pace(wanted);
             }
-            let end = self.edges[phase + 1];
             let cpu_at_start = thread_cpu();
-            loop {
-                let time = now();
+            let end = loop {
+                // It may be ended before its time.
+                let (time, end) = (now(), self.edges.at(phase + 1));
                 if time >= end {
-                    break;
+                    break end;
                 }
                 let room = self.send(client, time)?;
                 // Whatever there is no room for waits for a completion instead of the schedule.
                 let until = if room && self.step > Duration::ZERO { self.next } else { end };
-                self.wait(client, until.min(end));
-            }
-            let length = self.plan.phases[phase].length.as_secs_f64();
+                self.wait(client, until.min(end).min(time + PIECE));
+            };
+            let length = end - self.edges.at(phase);
             let used = (thread_cpu() - cpu_at_start).as_secs_f64();
-            self.outcomes[phase].busiest_client = used / length;
+            let outcome = &mut self.outcomes[phase];
+            outcome.elapsed = length;
+            outcome.busiest_client = used / length.as_secs_f64().max(1e-9);
+            outcome.pieces.resize(length.as_nanos().div_ceil(PIECE.as_nanos()) as usize, 0);
             if self.plan.phases.get(phase + 1).is_none_or(|next| next.pace != wanted) {
                 self.count_unsent(end);
             }
@@ -313,14 +389,14 @@ impl<'a> Generator<'a> {
             Pace::Closed => Duration::ZERO,
         };
         // Clients take turns rather than send all at once.
-        let begin = self.edges[self.phase];
+        let begin = self.edges.at(self.phase);
         self.next = begin + self.step * self.client as u32 / self.clients as u32;
     }
 
     /// The outcome of the phase in which `time` lies, if it lies in one.
     fn outcome_at(&mut self, time: Instant) -> Option<(&mut Outcome, Instant)> {
-        let phase = self.edges.partition_point(|edge| *edge <= time).checked_sub(1)?;
-        Some((self.outcomes.get_mut(phase)?, self.edges[phase]))
+        let phase = self.edges.phase_of(time)?;
+        Some((&mut self.outcomes[phase], self.edges.at(phase)))
     }
 
     /// What was due and never sent counts with how late it was at the end, which is less than it
@@ -344,7 +420,7 @@ impl<'a> Generator<'a> {
                 return Ok(false);
             }
             let numbers = self.number..self.number + self.plan.package as u64;
-            let ops = numbers.map(|number| (self.plan.ops.0)(self.client, number)).collect();
+            let ops = numbers.map(|number| self.plan.ops.of(self.client, number)).collect();
             match client.submit(ops) {
                 Ok(ticket) => {
                     let intended = if self.step.is_zero() { time } else { self.next };
@@ -374,6 +450,12 @@ impl<'a> Generator<'a> {
         let completions = client.poll(patience);
         let time = now();
         let ops = self.plan.package as u64;
+        if !completions.is_empty() {
+            let gap = self.edges.hear(time);
+            if let Some((outcome, _)) = self.outcome_at(time) {
+                outcome.longest_gap = outcome.longest_gap.max(gap);
+            }
+        }
         for completion in completions {
             let Some(intended) = self.under_way.remove(&completion.ticket) else { continue };
             let failure = match &completion.outcome {
@@ -400,9 +482,8 @@ impl<'a> Generator<'a> {
             } else if let Some((outcome, begin)) = self.outcome_at(time) {
                 outcome.completed += ops;
                 let piece = ((time - begin).as_nanos() / PIECE.as_nanos()) as usize;
-                if let Some(piece) = outcome.pieces.get_mut(piece) {
-                    *piece += ops;
-                }
+                outcome.pieces.resize(outcome.pieces.len().max(piece + 1), 0);
+                outcome.pieces[piece] += ops;
             }
         }
     }
@@ -422,6 +503,34 @@ impl<'a> Generator<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_phase_that_ends_early_moves_the_others_up() {
+        let second = Duration::from_secs(1);
+        let phases = [1, 60, 2].map(|s| Phase { pace: Pace::Closed, length: s * second });
+        let start = now();
+        let edges = Edges::new(start, &phases);
+        assert_eq!(edges.phase_of(start + 5 * second), Some(1));
+        edges.end(1, start + 4 * second);
+        assert_eq!(
+            (1..4).map(|i| edges.at(i) - start).collect::<Vec<_>>(),
+            [1, 4, 6].map(|s| s * second)
+        );
+        assert_eq!(edges.phase_of(start + 5 * second), Some(2));
+        assert_eq!(edges.phase_of(start + 6 * second), None);
+        // Too late, it changes nothing.
+        edges.end(1, start + 5 * second);
+        assert_eq!(edges.at(2) - start, 4 * second);
+    }
+
+    #[test]
+    fn the_time_without_a_result_is_that_of_all_clients() {
+        let start = now();
+        let edges = Edges::new(start, &[]);
+        let ms = Duration::from_millis;
+        let gaps = [5, 9, 7, 12].map(|time| edges.hear(start + ms(time)));
+        assert_eq!(gaps, [5, 4, 0, 3].map(ms));
+    }
 
     #[test]
     fn outcomes_add_up() {

@@ -118,7 +118,10 @@ impl Spec {
     /// The replicas' own settings, as `tercio.toml` has them.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let retain = self.retain_bytes.map(|bytes| format!("\n[retain]\nbytes = {bytes}\n"));
+        // Blocks go by whole segments; batches may be long.
+        let retain = self.retain_bytes.map(|bytes| {
+            format!("\n[retain]\nbytes = {bytes}\n\n[ledger]\nblocks_per_segment = 16\n")
+        });
         format!(
             "layout = \"{}\"\ndurability = \"{}\"\n\n[consensus]\nbatch_ops = {}\n\
              pipeline = {}\n{}",

@@ -31,6 +31,8 @@ pub struct Setup {
     pub outstanding: usize,
     /// Bytes of a request.
     pub size: usize,
+    /// The operations that clients send; without, always the same bytes, [`Self::size`] of them.
+    pub ops: Option<Ops>,
 }
 
 /// Why there is no result.
@@ -116,8 +118,9 @@ impl Setup {
     }
 
     pub(crate) fn plan(&self, phases: Vec<Phase>) -> Plan {
-        let Self { package, outstanding, size, .. } = *self;
-        Plan { phases, package, outstanding, ops: Ops::of_size(size), may_fail: false }
+        let Self { package, outstanding, .. } = *self;
+        let ops = self.ops.clone().unwrap_or_else(|| Ops::of_size(self.size));
+        Plan { phases, package, outstanding, ops, may_fail: false }
     }
 
     /// Whether as much was achieved as was offered, but for one package of each client, which may
@@ -131,7 +134,7 @@ impl Setup {
 
     /// All settings, by name.
     pub(crate) fn settings(&self, processes: bool, pace: &'static str) -> Settings {
-        let Self { spec, package, outstanding, size } = self;
+        let Self { spec, package, outstanding, size, .. } = self;
         let consensus = tercio_consensus::Settings::default();
         Settings {
             replicas: spec.replicas,

@@ -2,20 +2,22 @@
 //! and what clients notice of it.
 //!
 //! The key-value store is filled by ordered requests, so that nobody makes the state for itself.
-//! Under a steady load of writes to it one backup is killed and its data directory removed; a while
-//! later it is started again.
+//! Under a steady load of writes all over it one backup is killed and its data directory removed; a
+//! while later it is started again, and the load goes on until it is current and for a while after.
 
 use crate::Machine;
-use crate::bft;
+use crate::bft::{self, Offer};
 use crate::fault::Fared;
 use crate::figures::round;
-use crate::load::{self, Moment, Ops, Pace, Phase, Plan};
-use crate::network;
+use crate::load::{self, Moment, Ops, Pace, Phase, Then};
+use crate::network::{self, Replicas};
 use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP};
-use crate::{now, poll_until};
+use crate::{now, pause, poll_until};
 use bytes::Bytes;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tercio_client::Client;
@@ -28,6 +30,9 @@ const VALUE: usize = 1024;
 const FILLED_AT_ONCE: u64 = 16;
 /// How long a lost replica may take until it is current.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Nobody writes a snapshot who was seen to write none so often in such a time.
+const QUIET: Duration = Duration::from_secs(2);
+const LOOKS: u32 = 8;
 /// A replica is current when it is at most so many checkpoint intervals behind the first.
 const CURRENT: u64 = 1;
 
@@ -38,9 +43,9 @@ pub struct Transfer {
     pub setup: Setup,
     /// How much state there is, in MiB of values.
     pub state_mb: u64,
-    /// Requests per second that are offered; half of what a closed loop reaches without.
-    pub rate: Option<f64>,
-    /// How long the network is watched before, without the replica, and with it.
+    /// How fast writes are offered.
+    pub offer: Offer,
+    /// How long the network is watched before, without the replica, and after it is current.
     pub measure: Duration,
 }
 
@@ -51,130 +56,208 @@ pub struct TransferResult {
     pub state_mb: u64,
     /// Which replica lost its disk.
     pub replica: u16,
-    /// Requests per second that were offered all along.
-    pub offered_rps: f64,
-    /// How long from its start until the replica was within a checkpoint of the others; absent when
-    /// it was not while the load lasted and for ten minutes after.
+    /// Requests per second that were offered all along; absent in a closed loop.
+    pub offered_rps: Option<f64>,
+    /// What closed-loop clients reached, when a rate was searched for.
+    pub closed_loop_rps: Option<f64>,
+    /// How long from its start until the replica had installed a state.
+    pub state_after_ms: Option<u64>,
+    /// How long from its start until the replica was within a checkpoint of the others, all the time
+    /// under load; absent when it was not in ten minutes.
     pub current_after_ms: Option<u64>,
-    /// Whether the load still went on then.
-    pub under_load: bool,
     /// Bytes of state that it fetched.
-    pub fetched_bytes: u64,
+    pub state_bytes: u64,
+    /// Bytes of blocks that it fetched.
+    pub block_bytes: u64,
     /// How the fetching went, as the replica says: who gave what, and who was dropped and why.
     pub transfer: Option<TransferReport>,
+    /// What the replica dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
     /// Before.
-    pub healthy: Fared,
+    pub before: Fared,
     /// Without the replica.
     pub without: Fared,
-    /// From its start on.
+    /// From its start until it was current.
     pub during: Fared,
+    /// From then on.
+    pub after: Fared,
     /// 99 of 100 requests took so many times what they did before.
     pub p99_ratio: f64,
-    /// How long each phase was.
-    pub seconds: f64,
+    /// Throughput was so many times what it was before.
+    pub throughput_ratio: f64,
+    /// The memory of each replica before, that of the lost one last.
+    pub rss_mb: Vec<f64>,
+    /// The most that it was later.
+    pub rss_peak_mb: Vec<f64>,
     /// All settings.
     pub settings: Settings,
     /// The machine.
     pub machine: Machine,
 }
 
-fn put(number: u64, round: u64) -> Bytes {
-    let key = Bytes::from(format!("state/{number:012}"));
-    // Bytes that differ from key to key and from round to round.
+/// The key of a value of the state.
+fn key(number: u64) -> String {
+    format!("state/{number:012}")
+}
+
+/// Writes `len` bytes that differ from key to key and from round to round.
+fn put(key: String, len: usize, number: u64, round: u64) -> Bytes {
     let mut word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
-    let mut value = Vec::with_capacity(VALUE);
-    while value.len() < VALUE {
+    let mut value = Vec::with_capacity(len + 8);
+    while value.len() < len {
         word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         value.extend_from_slice(&word.to_le_bytes());
     }
-    Command::Put { key, value: value.into() }.to_bytes()
+    value.truncate(len);
+    Command::Put { key: key.into(), value: value.into() }.to_bytes()
+}
+
+/// The load: operations of `size` bytes, or a little more where that is too short for one. Each
+/// writes a key of its own beside one of the `keys` of the state, one after the other, so that in
+/// time every piece of the state changes, and it does not grow without end.
+fn writes(keys: u64, size: usize) -> Ops {
+    let least = put(key(0) + "+", 0, 0, 0).len();
+    let len = size.saturating_sub(least);
+    Ops::new(move |client, number| {
+        let at = number.wrapping_mul(0x9e37_79b1).wrapping_add(client as u64) % keys;
+        put(key(at) + "+", len, at, number)
+    })
+}
+
+/// What is seen of a replica that comes back.
+struct Watch {
+    since: Option<Instant>,
+    state: Option<Duration>,
+    current: Option<Duration>,
+    rss_peak_mb: Vec<f64>,
+}
+
+impl Watch {
+    fn look(&mut self, replicas: &Replicas, replica: u16, setup: &Setup) -> Result<(), BenchError> {
+        for (peak, usage) in self.rss_peak_mb.iter_mut().zip(replicas.usage()?) {
+            *peak = peak.max(round(usage.rss_mb(), 1));
+        }
+        let Some(since) = self.since else { return Ok(()) };
+        let reports = replicas.reports();
+        let has_state = |report: &ReplicaReport| {
+            report.transfer.as_ref().is_some_and(|transfer| transfer.phase == "done")
+        };
+        if reports.iter().any(|report| report.id == replica && has_state(report)) {
+            self.state.get_or_insert_with(|| now() - since);
+        }
+        if is_current(&reports, replica, setup) {
+            self.current.get_or_insert_with(|| now() - since);
+        }
+        Ok(())
+    }
 }
 
 /// Measures. The replicas are processes of `program`; their homes are made in `dir`.
 ///
 /// # Errors
-/// When the network fails or an operation is not executed.
+/// When the network fails.
 pub fn run(
     transfer: &Transfer,
     program: &Path,
     dir: &Path,
     said: &dyn Fn(&str),
 ) -> Result<TransferResult, BenchError> {
-    let setup = &Setup { size: put(0, 0).len(), ..transfer.setup.clone() };
-    let (mut running, ceiling) = setup.start(Some(program), dir, said)?;
     let keys = transfer.state_mb * 1024;
+    let ops = Some(writes(keys, transfer.setup.size));
+    let setup = &Setup { ops, ..transfer.setup.clone() };
+    let (mut running, ceiling) = setup.start(Some(program), dir, said)?;
     said(&format!("writing {} MiB of state", transfer.state_mb));
     fill(&mut running.clients[0], keys)?;
+    said("waiting for the snapshots of it");
+    settle(setup, dir)?;
 
-    let ops = Ops::new(move |client, number| put((number * 31 + client as u64) % keys, number + 1));
-    let plan = |phases| Plan { ops: ops.clone(), ..setup.plan(phases) };
-    let rate = match transfer.rate {
-        Some(rate) => rate,
-        None => {
-            said("searching for the peak");
-            let pace = Pace::Closed;
-            let phases = [WARM_UP, bft::TRIAL].map(|length| Phase { pace, length }).to_vec();
-            load::run(&mut running.clients, &plan(phases), |_| {})?[1].rate() / 2.0
+    let mut closed_loop_rps = None;
+    let pace = match transfer.offer {
+        Offer::Closed => Pace::Closed,
+        Offer::Rate(rate) => Pace::Open(rate),
+        Offer::Search => {
+            said("searching for the rate that the network keeps up with");
+            let closed = bft::trial(&mut running, setup, Pace::Closed)?.rate();
+            closed_loop_rps = Some(round(closed, 1));
+            bft::search(&mut running, setup, closed, said)?
         }
     };
     let replica = setup.spec.replicas - 1;
-    let pace = Pace::Open(rate);
     let measure = transfer.measure;
-    let phases = [WARM_UP, measure, measure, measure];
+    let phases = [WARM_UP, measure, measure, PATIENCE, measure];
     let phases = phases.map(|length| Phase { pace, length }).to_vec();
+    let plan = load::Plan { may_fail: true, ..setup.plan(phases) };
     let Running { replicas, clients, .. } = &mut running;
+    let usage = replicas.usage()?;
+    let rss_mb: Vec<f64> = usage.iter().map(|used| round(used.rss_mb(), 1)).collect();
+    let rss_peak_mb = rss_mb.clone();
+    let mut watch = Watch { since: None, state: None, current: None, rss_peak_mb };
+    let mut seen = Ok(());
+    let mut look = |watch: &mut Watch, replicas: &Replicas| {
+        if let (true, Err(error)) = (seen.is_ok(), watch.look(replicas, replica, setup)) {
+            seen = Err(error);
+        }
+    };
     let (mut struck, mut started) = (Ok(()), Ok(()));
-    let (mut since, mut current) = (None::<Instant>, None::<Duration>);
-    let outcomes = load::run(clients, &plan(phases), |moment| match moment {
-        Moment::Begin(1) => said("under load, healthy"),
-        Moment::Begin(2) => {
-            said(&format!("under load, without replica {replica} and its disk"));
-            let data = network::home(dir, replica).join("data");
-            struck = replicas.kill(replica).and_then(|()| fs::remove_dir_all(data));
+    let outcomes = load::run(clients, &plan, |moment| {
+        match moment {
+            Moment::Begin(1) => said("under load, healthy"),
+            Moment::Begin(2) => {
+                said(&format!("under load, without replica {replica} and its disk"));
+                let data = network::home(dir, replica).join("data");
+                struck = replicas.kill(replica).and_then(|()| fs::remove_dir_all(data));
+            }
+            Moment::Begin(3) => {
+                said(&format!("under load, replica {replica} starts again"));
+                started = replicas.restart(program, dir, replica);
+                watch.since = Some(now());
+            }
+            Moment::Begin(4) => said("under load, all there"),
+            Moment::Tick { phase, .. } => {
+                look(&mut watch, replicas);
+                if phase == 3 && (watch.current.is_some() || started.is_err()) {
+                    return Then::EndPhase;
+                }
+            }
+            _ => {}
         }
-        Moment::Begin(3) => {
-            said(&format!("under load, replica {replica} starts again"));
-            started = replicas.restart(program, dir, replica);
-            since = Some(now());
-        }
-        Moment::Tick { phase: 3, .. } if current.is_none() => {
-            current = since
-                .filter(|_| is_current(&replicas.reports(), replica, setup))
-                .map(|since| now() - since);
-        }
-        _ => {}
+        Then::GoOn
     })?;
     struck.map_err(|error| BenchError::Files { id: replica, error })?;
     started?;
-    let under_load = current.is_some();
-    if !under_load {
-        said("waiting for the replica");
-        current = poll_until(PATIENCE, || {
-            is_current(&replicas.reports(), replica, setup).then(|| now() - since.expect("started"))
-        });
-    }
+    seen?;
     let last = replicas.reports().into_iter().find(|report| report.id == replica);
-    let report = last.and_then(|report| report.transfer);
+    let last = last.unwrap_or_default();
     let Running { replicas, clients, .. } = running;
     drop(clients);
     replicas.stop()?;
-    let [healthy, without, during] =
-        [1, 2, 3].map(|phase| Fared::of(setup, &outcomes[phase], rate));
-    let p99_ratio = during.latency_us.p99 / healthy.latency_us.p99.max(1e-3);
+    let (offered, name) = match pace {
+        Pace::Open(rate) => (Some(rate), "open"),
+        Pace::Closed => (None, "closed"),
+    };
+    let [before, without, during, after] =
+        [1, 2, 3, 4].map(|phase| Fared::of(setup, &outcomes[phase], offered.unwrap_or(0.0)));
+    let millis = |time: Duration| time.as_millis() as u64;
     Ok(TransferResult {
         state_mb: transfer.state_mb,
         replica,
-        offered_rps: round(rate, 1),
-        current_after_ms: current.map(|time| time.as_millis() as u64),
-        under_load,
-        fetched_bytes: report.as_ref().map_or(0, |report| report.bytes),
-        transfer: report,
-        healthy,
+        offered_rps: offered.map(|rate| round(rate, 1)),
+        closed_loop_rps,
+        state_after_ms: watch.state.map(millis),
+        current_after_ms: watch.current.map(millis),
+        state_bytes: last.transfer.as_ref().map_or(0, |transfer| transfer.bytes),
+        block_bytes: last.fetched_block_bytes,
+        transfer: last.transfer,
+        dropped: last.dropped,
+        p99_ratio: round(during.latency_us.p99 / before.latency_us.p99.max(1e-3), 3),
+        throughput_ratio: round(during.throughput_rps / before.throughput_rps.max(1e-3), 3),
+        before,
         without,
         during,
-        p99_ratio: round(p99_ratio, 3),
-        seconds: measure.as_secs_f64(),
-        settings: setup.settings(true, "open"),
+        after,
+        rss_mb,
+        rss_peak_mb: watch.rss_peak_mb,
+        settings: setup.settings(true, name),
         machine: ceiling.machine,
     })
 }
@@ -185,7 +268,8 @@ fn fill(client: &mut Client, keys: u64) -> Result<(), BenchError> {
     let mut failed = None;
     let next = || {
         let end = keys.min(number + FILLED_AT_ONCE);
-        let ops: Vec<Bytes> = (number..end).map(|number| put(number, 0)).collect();
+        let ops: Vec<Bytes> =
+            (number..end).map(|number| put(key(number), VALUE, number, 0)).collect();
         number = end;
         (!ops.is_empty()).then_some(ops)
     };
@@ -201,6 +285,37 @@ fn fill(client: &mut Client, keys: u64) -> Result<(), BenchError> {
     }
 }
 
+/// Waits until no replica writes a snapshot: the load begins on a network that has nothing else to
+/// do.
+fn settle(setup: &Setup, dir: &Path) -> Result<(), BenchError> {
+    let mut quiet = 0;
+    let done = poll_until(PATIENCE, || {
+        pause(QUIET / LOOKS);
+        let writes = |id: u16| -> io::Result<bool> {
+            for file in fs::read_dir(network::home(dir, id).join("data/snapshots"))? {
+                if file?.path().extension().is_some_and(|extension| extension == "tmp") {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        for id in 0..setup.spec.replicas {
+            match writes(id) {
+                Ok(false) => {}
+                Ok(true) => {
+                    quiet = 0;
+                    return None;
+                }
+                Err(error) => return Some(Err(BenchError::Files { id, error })),
+            }
+        }
+        quiet += 1;
+        (quiet >= LOOKS).then_some(Ok(()))
+    });
+    let what = "the replicas did not end their snapshots".to_owned();
+    done.unwrap_or(Err(BenchError::Hangs { what, within: PATIENCE }))
+}
+
 /// Whether the replica is within a checkpoint of the one that is ahead of all.
 fn is_current(reports: &[ReplicaReport], replica: u16, setup: &Setup) -> bool {
     let ahead = reports.iter().filter(|r| r.id != replica).map(|r| r.delivered).max();
@@ -209,4 +324,20 @@ fn is_current(reports: &[ReplicaReport], replica: u16, setup: &Setup) -> bool {
     !own.catching_up
         && own.delivered > 0
         && ahead.is_some_and(|ahead| own.delivered + CURRENT * interval >= ahead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn writes_go_all_over_the_state_and_have_the_size() {
+        let ops = writes(64, 100);
+        // A byte for the kind, two for the length of the key, the key.
+        let keys = |number| ops.of(1, number).slice(..3 + key(0).len() + 1);
+        assert_eq!((0..256).map(keys).collect::<BTreeSet<Bytes>>().len(), 64);
+        assert!((0..256).all(|number| ops.of(0, number).len() == 100));
+        assert_ne!(ops.of(0, 3), ops.of(0, 3 + 64));
+    }
 }

@@ -45,7 +45,13 @@ const SIZE: usize = 100;
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let spec = Spec { suite: args.crypto, ..network::counters(args.clients, SIZE) };
     let sweep = Sweep {
-        setup: Setup { spec, package: 1, outstanding: args.outstanding.into(), size: SIZE },
+        setup: Setup {
+            spec,
+            package: 1,
+            outstanding: args.outstanding.into(),
+            size: SIZE,
+            ops: None,
+        },
         auths: if args.auth.is_empty() { auth::ALL.to_vec() } else { args.auth.clone() },
         packages: args.packages.iter().map(|package| usize::from(*package)).collect(),
         measure: Duration::from_secs(args.seconds.into()),

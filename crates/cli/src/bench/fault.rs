@@ -62,14 +62,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 pub(crate) fn fared(when: &str, f: &Fared) {
     output::line(&format!(
         "{when}: {:.0} requests/s achieved{}, p50 {:.0} us, p99 {:.0} us, max {:.0} us; \
-         {} packages sent again, none more than {} times",
+         no result for {:.0} ms at most; {} packages sent again, none more than {} times, {} failed",
         f.throughput_rps,
         if f.saturated { " (less than offered)" } else { "" },
         f.latency_us.p50,
         f.latency_us.p99,
         f.latency_us.max,
+        f.longest_gap_ms,
         f.resent_packages,
-        f.most_resent
+        f.most_resent,
+        f.failed
     ));
 }
 

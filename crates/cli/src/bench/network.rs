@@ -102,6 +102,7 @@ impl NetworkArgs {
             package: self.package.into(),
             outstanding: outstanding.into(),
             size: self.size as usize,
+            ops: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use super::network;
 use crate::failure::Failure;
 use crate::{output, stop};
 use std::time::Duration;
+use tercio_bench::bft::Offer;
 use tercio_bench::transfer::{self, Transfer, TransferResult};
 use tercio_replica::genesis::App;
 
@@ -27,10 +28,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "O", default_value_t = 512,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
-    /// Offer so many writes per second [default: half of what closed-loop clients reach]
+    /// Offer so many writes per second [default: as many as the network keeps up with]
     #[arg(long, value_name = "R", value_parser = network::rate)]
     rate: Option<f64>,
-    /// How long the network is watched before, without the replica, and with it again
+    /// Send the next write when one ends
+    #[arg(long, conflicts_with = "rate")]
+    closed: bool,
+    /// How long the network is watched before, without the replica, and after it is current again
     #[arg(long, value_name = "S", default_value_t = 10,
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: u16,
@@ -44,7 +48,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let transfer = Transfer {
         setup,
         state_mb: args.state_mb.into(),
-        rate: args.rate,
+        offer: match args.rate {
+            Some(rate) => Offer::Rate(rate),
+            None if args.closed => Offer::Closed,
+            None => Offer::Search,
+        },
         measure: Duration::from_secs(args.seconds.into()),
     };
     let folder = stop::temporary_dir("tercio-bench-")?;
@@ -67,20 +75,29 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn print(r: &TransferResult) {
     let line = output::line;
     network::print(&r.settings, &r.machine);
-    line(&format!("{} MiB of state, {:.0} writes/s offered", r.state_mb, r.offered_rps));
-    fared("before", &r.healthy);
-    fared("without the replica", &r.without);
-    fared("from its start on", &r.during);
-    line(&match r.current_after_ms {
-        Some(time) => format!(
-            "replica {}: current after {time} ms{}; {} bytes of state fetched; p99 {:.2} times as long",
-            r.replica,
-            if r.under_load { " under load" } else { ", the load being over" },
-            r.fetched_bytes,
-            r.p99_ratio
-        ),
-        None => format!("replica {}: not current", r.replica),
+    line(&match r.offered_rps {
+        Some(rate) => format!("{} MiB of state, {rate:.0} writes/s offered", r.state_mb),
+        None => format!("{} MiB of state, closed loop", r.state_mb),
     });
+    fared("before", &r.before);
+    fared("without the replica", &r.without);
+    fared("until it was current", &r.during);
+    fared("after", &r.after);
+    line(&match (r.current_after_ms, r.state_after_ms) {
+        (Some(time), Some(state)) => {
+            format!("replica {}: state after {state} ms, current after {time} ms", r.replica)
+        }
+        (Some(time), None) => format!("replica {}: current after {time} ms, by blocks", r.replica),
+        (None, _) => format!("replica {}: not current", r.replica),
+    });
+    line(&format!(
+        "fetched: {} bytes of state, {} of blocks; p99 {:.2} times as long, throughput {:.2} times",
+        r.state_bytes, r.block_bytes, r.p99_ratio, r.throughput_ratio
+    ));
+    line(&format!(
+        "memory of the replicas: {:.0?} MiB before, {:.0?} at most",
+        r.rss_mb, r.rss_peak_mb
+    ));
     if let Some(transfer) = &r.transfer {
         for source in &transfer.sources {
             line(&format!(
