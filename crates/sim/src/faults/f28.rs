@@ -11,7 +11,8 @@ use tercio_types::Principal;
 use tercio_wire::Kind;
 
 /// What was ordered reaches one replica late: it learns of checkpoints beyond its window first, and
-/// begins to catch up. In the midst of that, what it missed arrives after all, votes included.
+/// begins to catch up. In the midst of that, what it missed arrives after all, votes included. Once
+/// it is blocks that are fetched, and once a state, while ordering goes on.
 ///
 /// It executes none of it while blocks, or a state, are on their way: either has one owner.
 pub(super) fn run() -> Result<(), Violation> {
@@ -19,7 +20,8 @@ pub(super) fn run() -> Result<(), Violation> {
 }
 
 fn race(forgetful: bool) -> Result<(), Violation> {
-    let work = Workload { packages: 80, ops: 1, under_way: 2, pause: millis(5) };
+    let packages = if forgetful { 2000 } else { 80 };
+    let work = Workload { packages, ops: 1, under_way: 2, pause: millis(5) };
     let clients = vec![(ClientAuth::Mac, work)];
     let mut world = World::new(
         &Cast::new(4),
@@ -49,5 +51,13 @@ fn race(forgetful: bool) -> Result<(), Violation> {
     world.expect_within(SOON, "the end of catching up", |world| {
         world.status(R3).is_ok_and(|status| !status.catching_up)
     })?;
+    if forgetful {
+        demand(!world.customer(1).is_done(), "f28", || "there is no load any more".into())?;
+        let status = world.status(R3)?.transfer;
+        demand(status.as_ref().is_some_and(|status| status.phase == "done"), "f28", || {
+            format!("R3 installed no state: {status:?}")
+        })?;
+        world.expect_within(SOON, "the work", |world| world.customer(1).is_done())?;
+    }
     settle(&mut world)
 }
