@@ -3,9 +3,9 @@
 //! executed in bursts. A machine often has more to do than this replica, other replicas of the same
 //! network not least.
 //!
-//! Giving way must have an end, or a replica under full load never is current. So blocks are
-//! executed at the usual priority from the moment on at which that takes longer than the network
-//! took to order them, until the replica is no more behind.
+//! Giving way must have an end, or a replica under full load never is current. So once executing
+//! blocks has lost [`LOST`] on the network, which took less time to order them, it goes on at the
+//! usual priority until the replica is no more behind.
 
 use super::Clock;
 use crate::NodeError;
@@ -18,29 +18,43 @@ use tercio_transport::Waker;
 /// get, and all that they leave.
 const NICE: i32 = 10;
 
-/// Execution, lent with a command; and how long the network took to order what is to be executed.
-type Lent = (ExecuteStage, ToExecute, Option<Duration>);
+/// How far a replica may fall behind while it gives way.
+const LOST: Duration = Duration::from_secs(1);
 
 /// Execution, given back.
 pub(super) struct Back {
     pub(super) stage: ExecuteStage,
     pub(super) out: Outbox,
     pub(super) result: Result<(), NodeError>,
-    /// Whether it took longer than the network did.
-    late: bool,
+    /// How long the network took to order what was executed, and how long that took here.
+    pace: Option<(Duration, Duration)>,
 }
 
 /// The side that lends.
 pub(super) struct Gentle {
-    lent: Sender<Lent>,
+    lent: Sender<(ExecuteStage, ToExecute)>,
     back: Receiver<Back>,
-    /// Blocks are executed at the usual priority.
-    hurries: bool,
+    lost: Lost,
+}
+
+/// How much the replica has lost on the network by giving way.
+#[derive(Debug, Default)]
+struct Lost(Duration);
+
+impl Lost {
+    /// What the network took `ordered` for took `executed` here.
+    fn note(&mut self, ordered: Duration, executed: Duration) {
+        self.0 = (self.0 + executed).saturating_sub(ordered);
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.0 > LOST
+    }
 }
 
 /// The thread's side.
 pub(super) struct GentleThread {
-    lent: Receiver<Lent>,
+    lent: Receiver<(ExecuteStage, ToExecute)>,
     back: Sender<Back>,
     waker: Waker,
 }
@@ -50,7 +64,7 @@ pub(super) fn gentle(waker: Waker) -> (Gentle, GentleThread) {
     let (lent, commands) = bounded(1);
     let (done, back) = bounded(1);
     let thread = GentleThread { lent: commands, back: done, waker };
-    (Gentle { lent, back, hurries: false }, thread)
+    (Gentle { lent, back, lost: Lost::default() }, thread)
 }
 
 /// How long the network took to order the blocks that are to be executed again.
@@ -65,9 +79,9 @@ impl Gentle {
     pub(super) fn takes(&mut self, command: &ToExecute) -> bool {
         match command {
             ToExecute::Install(_) | ToExecute::Pieces => true,
-            ToExecute::Replay(_) => !self.hurries,
+            ToExecute::Replay(_) => !self.lost.is_too_much(),
             ToExecute::Deliver { .. } => {
-                self.hurries = false;
+                self.lost = Lost::default();
                 false
             }
             _ => false,
@@ -76,23 +90,27 @@ impl Gentle {
 
     /// Lends execution; [`Self::take`] or [`Self::wait`] give it back.
     pub(super) fn lend(&self, stage: ExecuteStage, command: ToExecute) {
-        let allowed = ordered_in(&command);
-        let lent = self.lent.send((stage, command, allowed));
+        let lent = self.lent.send((stage, command));
         assert!(lent.is_ok(), "the thread runs as long as this side is there");
     }
 
     /// Execution, if the command is done.
     pub(super) fn take(&mut self) -> Option<Back> {
         let back = self.back.try_recv().ok()?;
-        self.hurries |= back.late;
-        Some(back)
+        Some(self.note(back))
     }
 
     /// Execution, when the command is done; none when it panicked.
     pub(super) fn wait(&mut self) -> Option<Back> {
         let back = self.back.recv().ok()?;
-        self.hurries |= back.late;
-        Some(back)
+        Some(self.note(back))
+    }
+
+    fn note(&mut self, back: Back) -> Back {
+        if let Some((ordered, executed)) = back.pace {
+            self.lost.note(ordered, executed);
+        }
+        back
     }
 }
 
@@ -100,15 +118,35 @@ impl GentleThread {
     pub(super) fn run(self) -> Result<(), NodeError> {
         // One may always give way; where the system has another opinion, it is done all the same.
         let _ = rustix::process::setpriority_process(None, NICE);
-        while let Ok((mut stage, command, allowed)) = self.lent.recv() {
-            let begin = Clock::monotonic();
+        while let Ok((mut stage, command)) = self.lent.recv() {
+            let (ordered, begin) = (ordered_in(&command), Clock::monotonic());
             let mut out = Outbox::default();
             let result = stage.handle(command, &mut out);
-            let late = allowed.is_some_and(|allowed| Clock::monotonic() - begin > allowed);
-            if self.back.send(Back { stage, out, result, late }).is_ok() {
+            let pace = ordered.map(|ordered| (ordered, Clock::monotonic() - begin));
+            if self.back.send(Back { stage, out, result, pace }).is_ok() {
                 self.waker.wake();
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_gives_way_until_it_has_lost_too_much() {
+        let ms = Duration::from_millis;
+        let mut lost = Lost::default();
+        // Short runs may be slow, as long as long ones make up for it.
+        for _ in 0..20 {
+            lost.note(ms(10), ms(200));
+            lost.note(ms(1600), ms(900));
+            assert!(!lost.is_too_much());
+        }
+        // What was gained before is no reason to be slow now.
+        (0..4).for_each(|_| lost.note(ms(1000), ms(1300)));
+        assert!(lost.is_too_much());
     }
 }
