@@ -37,7 +37,8 @@ impl UdpPort {
     pub fn bind(address: SocketAddr, coalesce: bool) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         let coalesce = prepare(&socket, coalesce)?;
-        Ok(Self { socket, inbox: Inbox::new(MESSAGES, LONGEST), outbox: Outbox::new(coalesce) })
+        let inbox = Inbox::new(MESSAGES, LONGEST, coalesce);
+        Ok(Self { socket, inbox, outbox: Outbox::new(coalesce) })
     }
 
     /// The address.
@@ -110,7 +111,7 @@ impl UdpLink {
         let coalesce = prepare(&socket, coalesce)?;
         Ok(Self {
             socket,
-            inbox: Inbox::new(MESSAGES, LONGEST),
+            inbox: Inbox::new(MESSAGES, LONGEST, coalesce),
             outbox: Outbox::new(coalesce),
             waiting: std::collections::VecDeque::new(),
             spare: Vec::new(),
