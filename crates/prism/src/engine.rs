@@ -53,14 +53,26 @@ pub struct Batch {
 impl Batch {
     /// Adds a frame.
     pub fn push(&mut self, from: Peer, frame: &[u64]) {
-        self.push_with(from, |words| words.extend_from_slice(frame));
+        let start = self.words.len();
+        self.words.extend_from_slice(frame);
+        self.frames.push((from, start..self.words.len()));
     }
 
-    /// Adds the frame that `fill` appends.
-    pub fn push_with(&mut self, from: Peer, fill: impl FnOnce(&mut Vec<u64>)) {
+    /// Adds the frame that `fill` appends, if it says that it has one.
+    ///
+    /// # Errors
+    /// What `fill` says.
+    pub fn push_with<E>(
+        &mut self,
+        from: Peer,
+        fill: impl FnOnce(&mut Vec<u64>) -> Result<bool, E>,
+    ) -> Result<bool, E> {
         let start = self.words.len();
-        fill(&mut self.words);
-        self.frames.push((from, start..self.words.len()));
+        let filled = fill(&mut self.words)?;
+        if filled {
+            self.frames.push((from, start..self.words.len()));
+        }
+        Ok(filled)
     }
 
     /// Makes it empty.
@@ -199,25 +211,38 @@ impl Engine {
         let memory = Arc::clone(&self.memory);
         for group in batch.frames.chunks(GROUP) {
             let view = memory.view(self.plane);
-            let decoded: [_; GROUP] = std::array::from_fn(|i| {
-                group.get(i).map(|(_, range)| Request::decode(&batch.words[range.clone()]))
-            });
-            if group.len() > 1 {
-                let requests = || decoded.iter().flatten().flatten();
-                let mut allocations = 0;
-                requests().for_each(|r| exec::prefetch_slots(&view, r, &mut allocations));
-                requests().for_each(|r| exec::prefetch_buffers(&view, r));
+            let decode = |range: &Range<usize>| Request::decode(&batch.words[range.clone()]);
+            // A lone request has nothing to be prefetched beside.
+            if let [(peer, range)] = group {
+                self.decoded(&view, *peer, decode(range), reliable, now_ns, &mut reply);
+                continue;
             }
+            let decoded: [_; GROUP] =
+                std::array::from_fn(|i| group.get(i).map(|(_, range)| decode(range)));
+            let requests = || decoded.iter().flatten().flatten();
+            let mut allocations = 0;
+            requests().for_each(|r| exec::prefetch_slots(&view, r, &mut allocations));
+            requests().for_each(|r| exec::prefetch_buffers(&view, r));
             for ((peer, _), decoded) in group.iter().zip(decoded.into_iter().flatten()) {
-                match decoded {
-                    Ok(request) => {
-                        self.request(&view, *peer, &request, reliable, now_ns, &mut reply);
-                    }
-                    Err((why, Some(header))) => self.reject(*peer, &header, why, &mut reply),
-                    // Not even a header: there is nothing to answer to.
-                    Err((_, None)) => self.counters.rejected += 1,
-                }
+                self.decoded(&view, *peer, decoded, reliable, now_ns, &mut reply);
             }
+        }
+    }
+
+    fn decoded(
+        &mut self,
+        view: &View<'_>,
+        peer: Peer,
+        decoded: Result<Request<'_>, (Reject, Option<Header>)>,
+        reliable: bool,
+        now_ns: u64,
+        reply: &mut impl FnMut(Peer, &[u64]),
+    ) {
+        match decoded {
+            Ok(request) => self.request(view, peer, &request, reliable, now_ns, reply),
+            Err((why, Some(header))) => self.reject(peer, &header, why, reply),
+            // Not even a header: there is nothing to answer to.
+            Err((_, None)) => self.counters.rejected += 1,
         }
     }
 
@@ -277,7 +302,7 @@ impl Engine {
         if !connection.reliable {
             let kept = &mut connection.window[(header.number % WINDOW as u64) as usize];
             let until = header.number.saturating_add(1);
-            keep = header.kind == Kind::Call || request.ops().any(|op| op.mutates());
+            keep = header.kind == Kind::Call || request.mutates();
             if until < kept.until {
                 self.counters.outdated += 1;
                 return;
@@ -286,8 +311,7 @@ impl Engine {
                 self.counters.repeated += 1;
                 return reply(peer, &kept.answer);
             }
-            let answer: usize = request.ops().map(|op| op.answer_bytes()).sum();
-            if keep && answer > MAX_KEPT_ANSWER {
+            if keep && request.answer_bytes() > MAX_KEPT_ANSWER {
                 return self.reject(peer, &header, Reject::TooLong, reply);
             }
             kept.until = until;

@@ -63,6 +63,11 @@ pub struct Request<'a> {
     /// How many operations.
     pub count: usize,
     body: &'a [u64],
+    /// Most requests have one operation, which is looked at more than once.
+    first: Option<Op<'a>>,
+    behind_first: &'a [u64],
+    answer_bytes: usize,
+    mutates: bool,
 }
 
 mod code {
@@ -247,19 +252,23 @@ impl<'a> Request<'a> {
         if bytes != body.len() * 8 || (count > 0 && kind != Kind::Ops) {
             return reject(Reject::Malformed);
         }
-        let request = Self { header, count, body };
+        let (first, behind_first) = (None, body);
+        let mut request =
+            Self { header, count, body, first, behind_first, answer_bytes: 0, mutates: false };
         if kind == Kind::Ops {
-            let (mut rest, mut answer) = (body, 0);
-            for _ in 0..count {
-                match take_op(&mut rest) {
-                    Some(op) => answer += op.answer_bytes(),
-                    None => return reject(Reject::Malformed),
+            let mut rest = body;
+            for i in 0..count {
+                let Some(op) = take_op(&mut rest) else { return reject(Reject::Malformed) };
+                if i == 0 {
+                    (request.first, request.behind_first) = (Some(op), rest);
                 }
+                request.answer_bytes += op.answer_bytes();
+                request.mutates |= op.mutates();
             }
             if !rest.is_empty() || count == 0 {
                 return reject(Reject::Malformed);
             }
-            if answer > MAX_DATA {
+            if request.answer_bytes > MAX_DATA {
                 return reject(Reject::TooLong);
             }
         } else if kind != Kind::Call && !body.is_empty() {
@@ -270,8 +279,22 @@ impl<'a> Request<'a> {
 
     /// The operations, in order.
     pub fn ops(&self) -> impl Iterator<Item = Op<'a>> + use<'a> {
-        let mut rest = self.body;
-        (0..self.count).map(move |_| take_op(&mut rest).expect("decoding has checked them"))
+        let mut rest = self.behind_first;
+        let others =
+            (1..self.count).map(move |_| take_op(&mut rest).expect("decoding has checked them"));
+        self.first.into_iter().chain(others)
+    }
+
+    /// The most bytes that its operations answer with together.
+    #[must_use]
+    pub const fn answer_bytes(&self) -> usize {
+        self.answer_bytes
+    }
+
+    /// Whether running its operations twice could differ from running them once.
+    #[must_use]
+    pub const fn mutates(&self) -> bool {
+        self.mutates
     }
 
     /// What a call carries: words whose meaning is the service's.

@@ -4,18 +4,21 @@
 //! rings, one each way. The socket stays open and carries nothing more: when either side's process
 //! ends, however it ends, the other one sees the socket close.
 //!
-//! A ring has one writer and one reader, and is an array of words. A message is a header word
-//! (its length plus one) and its words; behind it the writer puts a zero before it publishes the
-//! header, so that the reader, looking at where the next header will be, finds zero or the truth and
-//! never an old word. The reader tells how far it has read, in a word of its own cache line.
-//! A message so costs one transfer of its own lines between the processors and nothing else.
+//! A ring has one writer and one reader, and is an array of cache lines. A frame begins with a line
+//! and lies there as it is: its first word, which is never zero, is written last and thereby
+//! publishes it, and its length is what its header states. Before that the writer puts a zero where
+//! the next frame will begin, so that the reader, looking there, finds zero or the truth and never
+//! an old word. The reader tells how far it has read, in a word of its own cache line. A frame so
+//! costs one transfer of its own lines between the processors and nothing else; a request of one
+//! operation without data is one line.
 //!
 //! The other side may write anything anywhere at any time: lengths are checked against what a frame
 //! can have, words are copied out before they are looked at, indices are always within the ring.
 
 use super::{Link, LinkError, Port};
 use crate::engine::{Batch, Peer};
-use crate::wire::{MAX_ANSWER, MAX_REQUEST};
+use crate::op::Reject;
+use crate::wire::{answer_words, request_words};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -32,8 +35,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 use tercio_unsafe_sys::{Words, prefetch_to_write};
 
-/// The rings' lengths in words: twice the longest message, and more for small windows than the
-/// first-level cache would like.
+/// The rings' lengths in words, powers of two: twice the longest frame and more.
 const REQUEST_RING: usize = 8192;
 const ANSWER_RING: usize = 32_768;
 /// Before each ring's words: how far its reader is, in a cache line of its own.
@@ -42,7 +44,7 @@ const TOTAL: usize = 2 * RING_HEADER + REQUEST_RING + ANSWER_RING;
 /// Words of a cache line.
 const LINE: usize = 8;
 /// What the server sends along with the memory, so that both mean the same layout.
-const LAYOUT: [u8; 8] = *b"prism-r1";
+const LAYOUT: [u8; 8] = *b"prism-r2";
 /// How often a port looks for new clients and for those that are gone, in polls.
 const LOOK_EVERY: u32 = 4096;
 /// The most frames that are taken from one client in one poll: others want their turn.
@@ -73,6 +75,12 @@ impl Ring {
     fn at(&self, position: u64) -> &std::sync::atomic::AtomicU64 {
         let index = position as usize & (self.size - 1);
         &self.words[self.start + RING_HEADER + index]
+    }
+
+    /// The line that begins at `position`.
+    fn line(&self, position: u64) -> &[std::sync::atomic::AtomicU64; LINE] {
+        let first = self.start + RING_HEADER + (position as usize & (self.size - LINE));
+        self.words[first..].first_chunk().expect("a ring is made of lines")
     }
 
     /// The `count` words from `position` on, as the two runs in which they lie.
@@ -107,7 +115,10 @@ impl Writer {
 
     /// False when there is no room now.
     fn push(&mut self, frame: &[u64]) -> bool {
-        let need = frame.len() as u64 + 2;
+        let Some((first, _)) = frame.split_first() else { return true };
+        assert_ne!(*first, 0, "no frame begins with a zero");
+        let next = self.written + (frame.len() as u64).next_multiple_of(LINE as u64);
+        let need = next - self.written + LINE as u64;
         // What the reader claims is no more than a hint: a lie spoils its own ring.
         let size = self.ring.size as u64;
         if self.written.wrapping_sub(self.read_until).saturating_add(need) > size {
@@ -116,20 +127,18 @@ impl Writer {
                 return false;
             }
         }
-        let next = self.written + 1 + frame.len() as u64;
         self.ring.at(next).store(0, Relaxed);
-        // The reader keeps taking the header's line to look at it. Written last and at one go, the
-        // line is fetched back once, not once for the words and again for the header.
-        let near = (LINE - 1 - self.written as usize % LINE).min(frame.len());
-        let (near, far) = frame.split_at(near);
-        self.ring.store(self.written + 1 + near.len() as u64, far);
-        self.ring.store(self.written + 1, near);
-        self.ring.at(self.written).store(frame.len() as u64 + 1, Release);
-        self.written = next;
-        // The next message will be about as long; its lines still are the reader's.
-        for ahead in (0..need).step_by(LINE) {
+        // The reader keeps taking the first line to look at it. Written last and at one go, the line
+        // is fetched back once, not for the words and again for the first of them.
+        let (near, far) = frame.split_at(frame.len().min(LINE));
+        self.ring.store(self.written + LINE as u64, far);
+        self.ring.store(self.written + 1, &near[1..]);
+        self.ring.at(self.written).store(*first, Release);
+        // The next frame will be about as long; its further lines still are the reader's.
+        for ahead in (LINE as u64..next - self.written).step_by(LINE) {
             prefetch_to_write(self.ring.at(next + ahead));
         }
+        self.written = next;
         true
     }
 }
@@ -139,32 +148,36 @@ struct Reader {
     ring: Ring,
     read: u64,
     told: u64,
-    longest: usize,
+    /// How many words the frame with these first ones has.
+    length: fn(&[u64; LINE]) -> Result<usize, Reject>,
 }
 
 impl Reader {
-    const fn new(ring: Ring, longest: usize) -> Self {
-        Self { ring, read: 0, told: 0, longest }
+    fn new(ring: Ring, length: fn(&[u64; LINE]) -> Result<usize, Reject>) -> Self {
+        Self { ring, read: 0, told: 0, length }
     }
 
-    /// Hands the next message's words over. `Ok(false)` when there is none, an error when what is
-    /// there can be none.
+    /// Appends the next frame's words. `Ok(false)` when there is none, an error when what is there
+    /// can be none.
     #[inline]
-    fn pop(&mut self, out: impl FnOnce(&mut dyn FnMut(&mut Vec<u64>))) -> Result<bool, LinkError> {
-        let header = self.ring.at(self.read).load(Acquire);
-        if header == 0 {
+    fn pop(&mut self, out: &mut Vec<u64>) -> Result<bool, LinkError> {
+        let line = self.ring.line(self.read);
+        let first = line[0].load(Acquire);
+        if first == 0 {
             return Ok(false);
         }
-        let length = header as usize - 1;
-        if length > self.longest {
-            return Err(LinkError::Garbage);
+        let mut head = [first; LINE];
+        for (head, word) in head[1..].iter_mut().zip(&line[1..]) {
+            *head = word.load(Relaxed);
         }
-        let [first, second] = self.ring.runs(self.read + 1, length);
-        out(&mut |words| {
-            words.extend(first.iter().map(|word| word.load(Relaxed)));
-            words.extend(second.iter().map(|word| word.load(Relaxed)));
-        });
-        self.read += 1 + length as u64;
+        let length = (self.length)(&head).map_err(|_| LinkError::Garbage)?;
+        out.extend_from_slice(&head[..length.min(LINE)]);
+        if length > LINE {
+            let [straight, wrapped] = self.ring.runs(self.read + LINE as u64, length - LINE);
+            out.extend(straight.iter().map(|word| word.load(Relaxed)));
+            out.extend(wrapped.iter().map(|word| word.load(Relaxed)));
+        }
+        self.read += length.next_multiple_of(LINE) as u64;
         Ok(true)
     }
 
@@ -175,6 +188,11 @@ impl Reader {
             self.told = self.read;
         }
     }
+}
+
+/// A frame's header, which is shorter than a line.
+fn first<const HEADER: usize>(head: &[u64; LINE]) -> &[u64; HEADER] {
+    head.first_chunk().expect("headers are shorter than a line")
 }
 
 /// The server's end.
@@ -232,7 +250,7 @@ impl ShmPort {
             self.clients.push(ShmClient {
                 id: self.accepted,
                 stream,
-                requests: Reader::new(requests, MAX_REQUEST),
+                requests: Reader::new(requests, |head| request_words(first(head))),
                 answers: Writer::new(answers),
                 cut_off: false,
             });
@@ -274,7 +292,7 @@ impl Port for ShmPort {
             let peer = Peer::Link(client.id);
             let mut here = !(client.cut_off || look && is_closed(&client.stream));
             for _ in 0..TURN {
-                match client.requests.pop(|copy| batch.push_with(peer, |words| copy(words))) {
+                match batch.push_with(peer, |words| client.requests.pop(words)) {
                     Ok(true) if here => {}
                     Ok(_) => break,
                     Err(_) => {
@@ -330,7 +348,7 @@ impl ShmLink {
         Ok(Self {
             stream,
             requests: Writer::new(requests),
-            answers: Reader::new(answers, MAX_ANSWER),
+            answers: Reader::new(answers, |head| answer_words(first(head))),
             polls: 0,
         })
     }
@@ -358,7 +376,7 @@ impl Link for ShmLink {
     }
 
     fn receive(&mut self, frame: &mut Vec<u64>) -> Result<bool, LinkError> {
-        let got = self.answers.pop(|copy| copy(frame))?;
+        let got = self.answers.pop(frame)?;
         if got {
             self.answers.tell();
         } else {
@@ -405,6 +423,69 @@ fn receive_memory(stream: &UnixStream) -> io::Result<OwnedFd> {
         _ => {
             let what = "what waits there is no PRISM server of this version";
             Err(io::Error::new(io::ErrorKind::InvalidData, what))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Capability;
+    use crate::rng::Rng;
+    use crate::wire::{self, Header, Kind, MAX_REQUEST, REQUEST_HEADER};
+
+    /// A request whose body is numbers.
+    fn frame(words: usize, number: u64) -> Vec<u64> {
+        let header = Header { kind: Kind::Call, connection: 1, number, capability: Capability(0) };
+        let mut frame = Vec::new();
+        wire::begin_request(&mut frame, &header);
+        frame.resize(words, number);
+        wire::finish_request(&mut frame, 0, 0).unwrap();
+        frame
+    }
+
+    #[test]
+    fn frames_of_all_lengths_are_read_as_they_were_written() {
+        let words = Arc::new(Words::private(TOTAL, false).unwrap());
+        let ring = || Ring::requests(&words);
+        let (mut writer, mut reader) =
+            (Writer::new(ring()), Reader::new(ring(), |head| request_words(first(head))));
+        let (mut rng, mut waiting) = (Rng::new(1), std::collections::VecDeque::new());
+        let (mut full, mut got) = (0, Vec::new());
+        for number in 0..20_000 {
+            let longest = if rng.percent(5) { MAX_REQUEST } else { 4 * LINE };
+            let length = REQUEST_HEADER as u64 + rng.below((longest - REQUEST_HEADER + 1) as u64);
+            let frame = frame(length as usize, number);
+            while !writer.push(&frame) {
+                full += 1;
+                got.clear();
+                assert!(reader.pop(&mut got).unwrap());
+                assert_eq!(Some(&got), waiting.pop_front().as_ref());
+                reader.tell();
+            }
+            waiting.push_back(frame);
+        }
+        for frame in waiting {
+            got.clear();
+            assert!(reader.pop(&mut got).unwrap());
+            assert_eq!(got, frame);
+        }
+        assert!(!reader.pop(&mut got).unwrap(), "nothing is left");
+        assert!(full > 0, "the ring was never full");
+    }
+
+    #[test]
+    fn what_is_no_frame_ends_the_ring() {
+        for bad in [[1; LINE], [u64::MAX; LINE], [0x5250; LINE]] {
+            let words = Arc::new(Words::private(TOTAL, false).unwrap());
+            let (mut writer, mut reader) = (
+                Writer::new(Ring::requests(&words)),
+                Reader::new(Ring::requests(&words), |head| request_words(first(head))),
+            );
+            let mut long = bad;
+            long[4] = u64::from(u32::MAX);
+            assert!(writer.push(&long));
+            assert!(matches!(reader.pop(&mut Vec::new()), Err(LinkError::Garbage)), "{bad:?}");
         }
     }
 }
