@@ -98,6 +98,8 @@ pub struct PoolCount {
 #[derive(Debug)]
 struct Regions {
     slots: Vec<Option<Region>>,
+    /// The numbers of those that are pools.
+    pools: Vec<u8>,
     /// Of each number, how often it was registered.
     generations: [u16; 256],
     poison: bool,
@@ -128,7 +130,7 @@ impl Memory {
         assert!(planes > 0, "somebody must run the operations");
         let locks = (planes > 1).then(|| (0..LINE_LOCKS).map(|_| AtomicU32::new(0)).collect());
         let slots = (0..256).map(|_| None).collect();
-        let regions = Regions { slots, generations: [0; 256], poison: false };
+        let regions = Regions { slots, pools: Vec::new(), generations: [0; 256], poison: false };
         Self { regions: RwLock::new(regions), epochs: Epochs::new(planes), locks }
     }
 
@@ -206,6 +208,9 @@ impl Memory {
             generation => generation,
         };
         regions.generations[at] = generation;
+        if pool.is_some() {
+            regions.pools.push(number);
+        }
         regions.slots[at] = Some(Region { capability, rights, words, bytes, generation, pool });
         Ok(Addr::new(generation, number, 0))
     }
@@ -216,29 +221,8 @@ impl Memory {
         let slot = &mut regions.slots[usize::from(addr.region())];
         if slot.as_ref().is_some_and(|region| region.generation == addr.generation()) {
             *slot = None;
+            regions.pools.retain(|number| *number != addr.region());
         }
-    }
-
-    /// Takes a region away and gives its words, which no operation changes any more.
-    pub(crate) fn take(&self, addr: Addr) -> Option<Words> {
-        let mut regions = self.write();
-        let slot = &mut regions.slots[usize::from(addr.region())];
-        let region = slot.take_if(|region| region.generation == addr.generation())?;
-        Some(region.words)
-    }
-
-    /// Undoes [`Memory::take`]: for the zoo.
-    pub(crate) fn put_back(
-        &self,
-        addr: Addr,
-        capability: Capability,
-        rights: Rights,
-        words: Option<Words>,
-    ) {
-        let Some(words) = words else { return };
-        let (bytes, generation) = (words.len() * 8, addr.generation());
-        let region = Region { capability, rights, words, bytes, generation, pool: None };
-        self.write().slots[usize::from(addr.region())] = Some(region);
     }
 
     /// Lets the thread `plane` work until the view is dropped.
@@ -257,7 +241,8 @@ impl Memory {
     pub fn collect(&self) {
         self.epochs.advance();
         let regions = self.regions.read().expect("no thread panics while it registers");
-        for region in regions.slots.iter().flatten() {
+        for number in &regions.pools {
+            let Some(region) = &regions.slots[usize::from(*number)] else { continue };
             let Some(pool) = &region.pool else { continue };
             let mut state = lock(&pool.state);
             while let Some((epoch, buffer)) = state.limbo.front().copied()

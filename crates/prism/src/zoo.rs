@@ -14,8 +14,12 @@ pub enum Defence {
     AtMostOnce,
     /// The server looks for buffers that crashed clients left behind.
     Sweep,
-    /// The old table's address dies when the table grows.
-    RetireTable,
+    /// When the table grows, a slot whose item moved says so.
+    MarkMoved,
+    /// When the table grows, an empty slot that was passed says so, too.
+    MarkEmpty,
+    /// An update that missed in a table that grows forgets that when it goes on in the new one.
+    ForgetMiss,
 }
 
 #[cfg(feature = "zoo")]

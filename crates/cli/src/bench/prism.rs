@@ -56,7 +56,7 @@ pub(crate) struct Args {
 pub(crate) struct OpsArgs {
     #[command(flatten)]
     args: Args,
-    /// Only these transports: shm, udp, udp-gso, tcp
+    /// Only these transports: shm, udp, udp-gso, tcp, verbs
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     transport: Vec<String>,
     /// Only these operations, such as read, indirect_read, kv_get
@@ -66,28 +66,27 @@ pub(crate) struct OpsArgs {
 
 impl OpsArgs {
     fn transports(&self) -> Result<Vec<Transport>, Failure> {
-        let all = [Transport::Shm, Transport::Udp, Transport::UdpGso, Transport::Tcp];
-        chosen(&self.transport, &all, Transport::name, "transport")
+        chosen(&self.transport, &Transport::ALL, Transport::of_name, "transport")
     }
 
     fn ops(&self) -> Result<Vec<Measured>, Failure> {
-        chosen(&self.op, &Measured::ALL, Measured::name, "operation")
+        let of_name = |wanted: &str| Measured::ALL.into_iter().find(|op| op.name() == wanted);
+        chosen(&self.op, &Measured::ALL, of_name, "operation")
     }
 }
 
-/// Those of `all` that are named; all of them when none is.
+/// Those that are named; `all` when none is.
 fn chosen<T: Copy>(
     names: &[String],
     all: &[T],
-    name: fn(T) -> &'static str,
+    of_name: impl Fn(&str) -> Option<T>,
     what: &str,
 ) -> Result<Vec<T>, Failure> {
     if names.is_empty() {
         return Ok(all.to_vec());
     }
     let find = |wanted: &String| {
-        let found = all.iter().find(|one| name(**one) == wanted).copied();
-        found.ok_or_else(|| Failure::Usage(format!("there is no {what} '{wanted}'")))
+        of_name(wanted).ok_or_else(|| Failure::Usage(format!("there is no {what} '{wanted}'")))
     };
     names.iter().map(find).collect()
 }
@@ -102,6 +101,10 @@ struct Running {
 impl Running {
     fn start(args: &Args, transport: Transport, delay_us: f64) -> Result<Self, Failure> {
         let folder = stop::temporary_dir("tercio-prism-")?;
+        // What cannot work here is said before anything is started.
+        if transport == Transport::Verbs {
+            transport.endpoint(folder.path()).port().map_err(Failure::new)?;
+        }
         let program = std::env::current_exe().map_err(Failure::new)?;
         let mut process = Process::new(program)
             .args(["prism", "serve", "--busy", "--shm"])
@@ -150,14 +153,26 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     if !(1000..=1 << 24).contains(&args.objects) {
         return Err(Failure::Usage("--objects takes 1000 to 16777216".into()));
     }
+    // Before this process keeps to one processor: it is not all that there is.
+    let machine = Here { machine: Machine::here(), line: bench::line_round_trip_ns() };
     bench::pin(1);
     match command {
-        Command::Ops(args) => ops(args),
-        Command::Fig1(args) => fig1(args),
-        Command::Fig2(args) => fig2(args),
-        Command::Fig3(args) => loads(args, "fig3", Workload::C, &paper::FIG3),
-        Command::Fig4(args) => loads(args, "fig4", Workload::A, &paper::FIG4),
+        Command::Ops(args) => ops(args, machine),
+        Command::Fig1(args) => fig1(args, machine),
+        Command::Fig2(args) => fig2(args, machine),
+        Command::Fig3(args) => loads(args, ("fig3", Workload::C, &paper::FIG3), machine),
+        Command::Fig4(args) => loads(args, ("fig4", Workload::A, &paper::FIG4), machine),
     }
+}
+
+/// Where a run was measured.
+#[derive(Serialize)]
+struct Here {
+    #[serde(flatten)]
+    machine: Machine,
+    /// What a cache line takes between the two processors, there and back.
+    #[serde(rename = "line_round_trip_ns")]
+    line: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -168,13 +183,14 @@ struct OpsReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paper: Vec<PaperPoint>,
     files: Vec<String>,
-    machine: Machine,
+    machine: Here,
 }
 
 fn measure(
     args: &Args,
     transports: &[Transport],
     which: &[Measured],
+    machine: Here,
 ) -> Result<OpsReport, Failure> {
     let effort = if args.short { ops::Effort::SHORT } else { ops::Effort::NORMAL };
     let mut figures = Vec::new();
@@ -189,17 +205,17 @@ fn measure(
         value_bytes: args.value,
         paper: Vec::new(),
         files: Vec::new(),
-        machine: Machine::here(),
+        machine,
     })
 }
 
-fn ops(args: &OpsArgs) -> Result<(), Failure> {
-    let mut report = measure(&args.args, &args.transports()?, &args.ops()?)?;
+fn ops(args: &OpsArgs, machine: Here) -> Result<(), Failure> {
+    let mut report = measure(&args.args, &args.transports()?, &args.ops()?, machine)?;
     report.files = write(&args.args, "ops", &ops_csv(&report.ops), None)?;
     output::report(args.args.json, &report, print_ops)
 }
 
-fn fig1(args: &Args) -> Result<(), Failure> {
+fn fig1(args: &Args, machine: Here) -> Result<(), Failure> {
     let which = [
         Measured::Read,
         Measured::Write,
@@ -207,7 +223,7 @@ fn fig1(args: &Args) -> Result<(), Failure> {
         Measured::Allocate,
         Measured::Cas,
     ];
-    let mut report = measure(args, &[Transport::Shm, Transport::Udp], &which)?;
+    let mut report = measure(args, &[Transport::Shm, Transport::Udp], &which, machine)?;
     report.paper = paper::FIG1.to_vec();
     let of = |transport, op: &str| {
         let figure = report.ops.iter().find(|f| f.transport == transport && f.op == op);
@@ -258,6 +274,9 @@ fn ops_csv(figures: &[OpFigure]) -> String {
 fn print_ops(report: &OpsReport) {
     let line = output::line;
     line(&format!("{} objects of {} bytes, random", report.objects, report.value_bytes));
+    if let Some(ns) = report.machine.line {
+        line(&format!("a cache line takes {ns} ns to the other processor and back"));
+    }
     line("transport  operation           p50 us    p99 us        per s   of READ's rate");
     for f in &report.ops {
         line(&format!(
@@ -280,13 +299,13 @@ struct DistanceReport {
     value_bytes: usize,
     paper: Vec<PaperPoint>,
     files: Vec<String>,
-    machine: Machine,
+    machine: Here,
 }
 
 /// What is added to each round trip, in microseconds: nothing, a rack, a cluster, a data centre.
 const DISTANCES_US: [f64; 4] = [0.0, 0.6, 3.0, 24.0];
 
-fn fig2(args: &Args) -> Result<(), Failure> {
+fn fig2(args: &Args, machine: Here) -> Result<(), Failure> {
     let duration_ns = if args.short { 10_000_000 } else { 300_000_000 };
     let mut points = Vec::new();
     for transport in [Transport::Shm, Transport::Udp] {
@@ -326,7 +345,7 @@ fn fig2(args: &Args) -> Result<(), Failure> {
         value_bytes: args.value,
         paper: paper::FIG2.to_vec(),
         files,
-        machine: Machine::here(),
+        machine,
     };
     output::report(args.json, &report, |report| {
         output::line("transport  distance us   2 READs us   indirect READ us   ratio");
@@ -354,15 +373,19 @@ struct LoadsReport {
     hash: &'static str,
     paper: Vec<PaperPoint>,
     files: Vec<String>,
-    machine: Machine,
+    machine: Here,
 }
 
-fn loads(args: &Args, name: &str, workload: Workload, paper: &[PaperPoint]) -> Result<(), Failure> {
+fn loads(
+    args: &Args,
+    (name, workload, paper): (&str, Workload, &[PaperPoint]),
+    machine: Here,
+) -> Result<(), Failure> {
     let effort = if args.short { loads::Effort::SHORT } else { loads::Effort::NORMAL };
     let load = Load { workload, theta: 0.0 };
     let systems: &[System] = match workload {
         Workload::C => &[System::PrismKv],
-        _ => &[System::PrismKv, System::PrismKvOneRound],
+        _ => &[System::PrismKv, System::PrismKvTwoRounds],
     };
     let (mut points, mut comparisons) = (Vec::new(), Vec::new());
     for transport in [Transport::Shm, Transport::Udp, Transport::UdpGso] {
@@ -411,7 +434,7 @@ fn loads(args: &Args, name: &str, workload: Workload, paper: &[PaperPoint]) -> R
         hash: "collisionless",
         paper: paper.to_vec(),
         files,
-        machine: Machine::here(),
+        machine,
     };
     output::report(args.json, &report, |report| {
         output::line("transport  system                window    p50 us   mean us        per s");

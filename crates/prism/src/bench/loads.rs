@@ -19,10 +19,10 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum System {
-    /// PRISM-KV as in the paper.
+    /// PRISM-KV.
     PrismKv,
-    /// PRISM-KV with PUTs of one round trip.
-    PrismKvOneRound,
+    /// PRISM-KV with the paper's PUTs, of two round trips.
+    PrismKvTwoRounds,
     /// Pilaf, both READs over the same transport.
     Pilaf,
 }
@@ -33,7 +33,7 @@ impl System {
     pub const fn name(self) -> &'static str {
         match self {
             Self::PrismKv => "prism_kv",
-            Self::PrismKvOneRound => "prism_kv_one_round",
+            Self::PrismKvTwoRounds => "prism_kv_two_rounds",
             Self::Pilaf => "pilaf",
         }
     }
@@ -107,8 +107,9 @@ impl Runner {
             System::PrismKv => {
                 Self::Prism(system, Box::new(Driver::new(PrismClient::new(), prism()?)))
             }
-            System::PrismKvOneRound => {
-                Self::Prism(system, Box::new(Driver::new(PrismClient::new().one_round(), prism()?)))
+            System::PrismKvTwoRounds => {
+                let store = PrismClient::new().two_rounds();
+                Self::Prism(system, Box::new(Driver::new(store, prism()?)))
             }
             System::Pilaf => {
                 let client = served.client(&served.pilaf)?;

@@ -17,6 +17,10 @@ use crate::op::Capability;
 use crate::transport::udp::UdpLink;
 use crate::transport::{Endpoint, Link};
 use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// How a measurement reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -33,9 +37,15 @@ pub enum Transport {
     /// A stream.
     #[serde(rename = "tcp")]
     Tcp,
+    /// An RDMA card, if there were one.
+    #[serde(rename = "verbs")]
+    Verbs,
 }
 
 impl Transport {
+    /// Those that can be measured on any machine.
+    pub const ALL: [Self; 4] = [Self::Shm, Self::Udp, Self::UdpGso, Self::Tcp];
+
     /// Its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -44,13 +54,26 @@ impl Transport {
             Self::Udp => "udp",
             Self::UdpGso => "udp-gso",
             Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
         }
     }
 
     /// The transport with this name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        [Self::Shm, Self::Udp, Self::UdpGso, Self::Tcp].into_iter().find(|t| t.name() == name)
+        Self::ALL.into_iter().chain([Self::Verbs]).find(|t| t.name() == name)
+    }
+
+    /// Where a server of its own can listen, on this machine only; at `shm` when that is a path.
+    #[must_use]
+    pub fn endpoint(self, shm: &Path) -> Endpoint {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        match self {
+            Self::Shm => Endpoint::Shm(shm.to_owned()),
+            Self::Udp | Self::UdpGso => Endpoint::Udp(loopback),
+            Self::Tcp => Endpoint::Tcp(loopback),
+            Self::Verbs => Endpoint::Verbs("any".into()),
+        }
     }
 
     /// How many requests a throughput measurement has under way.
@@ -58,7 +81,7 @@ impl Transport {
     pub const fn window(self) -> usize {
         match self {
             Self::Udp => 8,
-            Self::Shm | Self::UdpGso | Self::Tcp => 48,
+            Self::Shm | Self::UdpGso | Self::Tcp | Self::Verbs => 48,
         }
     }
 }
@@ -223,6 +246,44 @@ pub fn pin(processor: usize) {
     set.set(processor % count);
     // Without it the figures are noisier.
     let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+/// A cache line's way from one processor to another and back, in nanoseconds, the median of many:
+/// the least that an exchange through shared memory takes here. Two virtual processors may be near or
+/// far, and elsewhere after the next start. `None` where there is one processor. To be asked before
+/// [`pin`].
+#[must_use]
+pub fn line_round_trip_ns() -> Option<u64> {
+    #[repr(align(128))]
+    #[derive(Default)]
+    struct Line(AtomicU64);
+    const TIMES: u64 = 100_000;
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return None;
+    }
+    let (there, back) = (Line::default(), Line::default());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin(0);
+            for i in 1..=TIMES {
+                while there.0.load(Acquire) < i {}
+                back.0.store(i, Release);
+            }
+        });
+        let asker = scope.spawn(|| {
+            pin(1);
+            let mut latencies = Latencies::default();
+            for i in 1..=TIMES {
+                let start = clock::now_ns();
+                there.0.store(i, Release);
+                while back.0.load(Acquire) < i {}
+                latencies.record(clock::now_ns() - start);
+            }
+            latencies.0.sort_unstable();
+            u64::from(latencies.0[latencies.0.len() / 2])
+        });
+        asker.join().ok()
+    })
 }
 
 pub(crate) fn seconds_since(start_ns: u64) -> f64 {

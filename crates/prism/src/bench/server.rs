@@ -12,7 +12,6 @@ use crate::rng::mix;
 use crate::server::{Options, Server};
 use crate::transport::{Endpoint, Port, udp::UdpPort};
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -79,18 +78,13 @@ pub fn make(
     }
     drop(view);
 
-    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let endpoint = match transport {
-        Transport::Shm => Endpoint::Shm(shm.to_owned()),
-        Transport::Udp | Transport::UdpGso => Endpoint::Udp(loopback),
-        Transport::Tcp => Endpoint::Tcp(loopback),
-    };
-    let (port, endpoint): (Box<dyn Port>, Endpoint) = if transport == Transport::Udp {
-        let port = UdpPort::bind(loopback, false)?;
-        let address = port.local_addr()?;
-        (Box::new(port), Endpoint::Udp(address))
-    } else {
-        endpoint.port()?
+    let (port, endpoint): (Box<dyn Port>, Endpoint) = match transport.endpoint(shm) {
+        Endpoint::Udp(loopback) if transport == Transport::Udp => {
+            let port = UdpPort::bind(loopback, false)?;
+            let address = port.local_addr()?;
+            (Box::new(port), Endpoint::Udp(address))
+        }
+        endpoint => endpoint.port()?,
     };
 
     let mut engine = Engine::new(Arc::clone(&memory), 0, random()? as u32);

@@ -4,27 +4,28 @@
 //! the bound's length. It takes effect there. An empty slot ends the search, another key's sends it
 //! to the next slot.
 //!
-//! A **PUT** takes two round trips. The first reads the slot and what it points to, *the slot first*:
-//! if the slot changes between the two, the swap later misses; in the other order it could replace
-//! another key's item. The second is one chain: take a buffer and write the item into it, its address
-//! going to scratch memory; swap the slot from the old pointer to the new one if it is still the old
-//! one; tell the new buffer's address. Compare and swap operands differ, hence the comparand. The
-//! swap is where a PUT takes effect.
+//! A **PUT** reads the slot and compares the key of what it points to, *the slot first*: if the slot
+//! changes between the two, the swap later misses; in the other order it could replace another key's
+//! item. Then: take a buffer and write the item into it, its address going to scratch memory; swap
+//! the slot from the old pointer to the new one if it is still the old one; tell the new buffer's
+//! address. Compare and swap operands differ, hence the comparand. The swap is where a PUT takes
+//! effect.
+//!
+//! In the paper that is two round trips, a look and a chain ([`PrismClient::two_rounds`]). Here it is
+//! **one** where the key is in its first slot and short enough for a compare-and-swap (24 bytes):
+//! the chain reads the slot to scratch memory, compares the key in the buffer with a
+//! compare-and-swap that swaps nothing, and goes on, with the comparand from scratch memory. Where
+//! the slot is empty or another key's, its answer is what the look would have told, and the PUT goes
+//! on as in the paper: no PUT takes more round trips than there.
 //!
 //! * On a hit the old buffer is reported to be freed. On a miss the new one is: its address went to
 //!   scratch memory, so the chain's last operation reads it, whatever happened before.
-//! * A miss means that somebody wrote the slot between the two round trips. If the slot now holds the
+//! * A miss means that somebody wrote the slot after it was read. If the slot now holds the
 //!   same key, that write may count as the later one, and this PUT is complete: nobody could tell the
 //!   difference. If it holds another key (two clients inserting at once), the search goes on. (A
 //!   DELETE has to try again: if the write was a DELETE, too, both would say that they removed it.)
 //! * Pointers carry the buffer's generation, so that a slot that went from one buffer to another and
 //!   back to the first is not taken for unchanged.
-//!
-//! In **one round trip** a PUT replaces an item that is where its search begins, if its key is short
-//! enough for a compare-and-swap (24 bytes): the chain reads the slot to scratch memory, compares
-//! the key in the buffer with a compare-and-swap that swaps nothing, and goes on as above, with the
-//! comparand from scratch memory. Otherwise nothing happens and the two round trips follow. This goes
-//! beyond the paper; [`PrismClient::one_round`] asks for it.
 //!
 //! A **DELETE** puts a tombstone: an item that says that the key has no value. Its slot stays with
 //! the key until the table grows.
@@ -32,7 +33,7 @@
 use super::layout::{
     Hash, MAX_KEY, SLOT, has_key, is_tombstone, item, item_bytes, put_bytes, put_item,
 };
-use super::server::{DESCRIBE, MAX_CLASSES};
+use super::server::{DESCRIBE, MAX_CLASSES, MOVED};
 use super::{Command, Done, Progress, StoreClient, StoreError};
 use crate::client::Draft;
 use crate::engine::{FREE, MAX_FREED};
@@ -59,10 +60,19 @@ const NEW: Addr = Addr::scratch(0);
 const NEW_BOUND: Addr = Addr::scratch(8);
 const OLD: Addr = Addr::scratch(16);
 
-#[derive(Clone, Debug)]
+/// Where slots are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Table {
     addr: Addr,
     slots: u64,
+}
+
+/// What the server says of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Store {
+    table: Table,
+    /// While the table grows, the one whose slots are moving: searches begin there.
+    old: Option<Table>,
     hash: Hash,
     seed: u64,
     /// Pools and what a buffer holds, ascending.
@@ -73,8 +83,12 @@ struct Table {
 #[derive(Debug, Default)]
 pub struct PrismClient {
     /// Unknown at first.
-    table: Option<Table>,
-    one_round: bool,
+    store: Option<Store>,
+    /// An address was wrong: the server is to be asked again.
+    doubted: bool,
+    /// How often the server said something new: commands under way began with something older.
+    news: u64,
+    two_rounds: bool,
     /// Buffers to be reported.
     frees: Vec<u64>,
     /// How often a PUT's swap missed.
@@ -88,10 +102,10 @@ impl PrismClient {
         Self::default()
     }
 
-    /// PUTs of known keys take one round trip where they can.
+    /// PUTs take the paper's two round trips.
     #[must_use]
-    pub fn one_round(self) -> Self {
-        Self { one_round: true, ..self }
+    pub fn two_rounds(self) -> Self {
+        Self { two_rounds: true, ..self }
     }
 
     /// The buffers that were not reported yet.
@@ -135,14 +149,19 @@ pub struct PrismTask {
     key: Vec<u8>,
     /// Of a PUT or DELETE the item to store, of a GET the one that was found.
     item: Vec<u64>,
-    /// The slot that is looked at, counted from where the search began.
+    /// By which of the server's news the search goes.
+    news: u64,
+    /// Whether the search has gone on from the old table to the new one.
+    beyond: bool,
+    /// The slot that is looked at, counted from where the search began, and its address.
     probe: u64,
+    slot: Addr,
     /// What that slot held.
     old: Addr,
     /// A swap missed: what holds the same key now came later.
     missed: bool,
-    /// The key may be elsewhere than where one round trip would look.
-    no_one_round: bool,
+    /// The chain of one round trip did not come to its end.
+    looks_first: bool,
     attempts: u32,
     waits: u32,
 }
@@ -187,9 +206,12 @@ impl StoreClient for PrismClient {
         }
         match task.state {
             State::Idle => Progress::Ended(Err(StoreError::Confused)),
-            State::Describe => match Table::of_words(answer.body()) {
-                Some(table) => {
-                    self.table = Some(table);
+            State::Describe => match Store::of_words(answer.body()) {
+                Some(store) => {
+                    let store = Some(store);
+                    self.doubted = false;
+                    self.news += u64::from(self.store != store);
+                    self.store = store;
                     self.search(task, draft)
                 }
                 None => Progress::Ended(Err(StoreError::Confused)),
@@ -225,26 +247,36 @@ impl PrismClient {
 
     /// Begins at the key's first slot.
     fn search(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+        task.beyond = false;
         task.probe = 0;
         task.missed = false;
+        task.looks_first = false;
+        task.news = self.news;
         self.at_slot(task, draft)
     }
 
     /// The key may be in this slot, or belong there.
     fn at_slot(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
         draft.clear();
-        let Some(table) = &self.table else {
+        let Some(store) = self.store.as_ref().filter(|_| !self.doubted) else {
             task.state = State::Describe;
             draft.call(DESCRIBE, &[]);
             return Progress::Send;
         };
+        if task.news != self.news {
+            // Another command has learnt of a new table meanwhile.
+            return self.search(task, draft);
+        }
+        let table = store.old.filter(|_| !task.beyond).unwrap_or(store.table);
         if task.probe >= table.slots {
             return Progress::Ended(match task.verb {
                 Verb::Get | Verb::Delete => Ok(Done::Absent),
                 Verb::Put => Err(StoreError::NoRoom),
             });
         }
-        let slot = table.slot(&task.key, task.probe);
+        let first = store.hash.slot(store.seed, &task.key, table.slots);
+        let slot = table.addr.plus(((first + task.probe) & (table.slots - 1)) * SLOT);
+        task.slot = slot;
         let bounded = |len: usize| Action::Read {
             addr: slot,
             len: len as u32,
@@ -253,20 +285,21 @@ impl PrismClient {
         };
         if task.verb == Verb::Get {
             task.state = State::Get;
-            let longest = table.pools.last().map_or(8, |(_, size)| *size);
+            let longest = store.pools.last().map_or(8, |(_, size)| *size);
             draft.op(bounded(longest));
             return Progress::Send;
         }
-        if table.pool_for(task.item.len() * 8).is_none() {
+        let Some(pool) = store.pool_for(task.item.len() * 8) else {
             return Progress::Ended(Err(StoreError::BadValue));
-        }
-        if self.one_round
+        };
+        if !self.two_rounds
             && task.verb == Verb::Put
-            && !task.no_one_round
+            && !task.looks_first
             && task.probe == 0
             && task.key.len() <= SHORT_KEY
         {
-            return self.one_round_trip(task, slot, draft);
+            one_round_trip(task, pool, draft);
+            return Progress::Send;
         }
         task.state = State::Probe;
         let read_slot =
@@ -283,10 +316,27 @@ impl PrismClient {
         Progress::Send
     }
 
-    /// Asks for the table again and begins anew: it has moved.
-    fn moved(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
-        self.table = None;
+    /// Asks for the table again and begins anew: the address is not the table's any more.
+    fn ask(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+        // Another command may have asked since.
+        self.doubted |= task.news == self.news;
         self.search(task, draft)
+    }
+
+    /// The slot has moved to the table that replaces its own.
+    fn moved(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+        let known = self.store.as_ref().is_some_and(|store| store.old.is_some());
+        if !known || task.beyond || task.news != self.news {
+            return self.ask(task, draft);
+        }
+        task.beyond = true;
+        task.probe = 0;
+        task.looks_first = false;
+        if stands(Defence::ForgetMiss) {
+            // It may have missed because the slot moved: then nothing came later.
+            task.missed = false;
+        }
+        self.at_slot(task, draft)
     }
 
     fn found(&mut self, task: &mut PrismTask, answer: &Answer<'_>, draft: &mut Draft) -> Progress {
@@ -296,8 +346,9 @@ impl PrismClient {
         match read.status {
             Status::Ok => {}
             Status::NullPointer => return Progress::Ended(Ok(Done::Absent)),
+            Status::OutOfRange => return self.moved(task, draft),
             // The table's address, or a pointer that was replaced in this very moment.
-            Status::UnknownRegion | Status::Stale => return self.moved(task, draft),
+            Status::UnknownRegion | Status::Stale => return self.ask(task, draft),
             fault => return Progress::Ended(Err(StoreError::Fault(fault))),
         }
         let Some(there) = item(read.data.words()) else {
@@ -324,13 +375,16 @@ impl PrismClient {
         }
         match slot.status {
             Status::Ok => {}
-            Status::UnknownRegion | Status::Stale => return self.moved(task, draft),
+            Status::UnknownRegion | Status::Stale => return self.ask(task, draft),
             fault => return Progress::Ended(Err(StoreError::Fault(fault))),
         }
         let Some(old) = slot.data.words().first() else {
             return Progress::Ended(Err(StoreError::Confused));
         };
         task.old = Addr(*old);
+        if task.old == MOVED {
+            return self.moved(task, draft);
+        }
         match there.status {
             Status::Ok if !has_key(there.data.words(), &task.key) => {
                 task.probe += 1;
@@ -348,18 +402,19 @@ impl PrismClient {
             }
             // The slot was empty at both looks, or filled between them: then the swap misses.
             Status::NullPointer => {}
-            Status::UnknownRegion | Status::Stale => return self.moved(task, draft),
+            Status::OutOfRange => return self.moved(task, draft),
+            Status::UnknownRegion | Status::Stale => return self.ask(task, draft),
             fault => return Progress::Ended(Err(StoreError::Fault(fault))),
         }
         self.install(task, draft)
     }
 
     fn install(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
-        let Some(table) = &self.table else { return self.moved(task, draft) };
+        let Some(store) = &self.store else { return self.search(task, draft) };
+        // Pools stay what they are for as long as the store does.
+        let pool = store.pool_for(task.item.len() * 8).expect("looked at before");
         task.state = State::Install;
-        let slot = table.slot(&task.key, task.probe);
-        let pool = table.pool_for(task.item.len() * 8).expect("looked at before");
-        put_chain(draft, task, pool, slot, Operand::Inline(&[task.old.0, 0]), false);
+        put_chain(draft, task, pool, Operand::Inline(&[task.old.0, 0]), false);
         Progress::Send
     }
 
@@ -400,10 +455,10 @@ impl PrismClient {
             (Status::Ok, Status::Miss) => {
                 self.misses += 1;
                 task.missed = true;
-                task.no_one_round = true;
+                task.looks_first = true;
                 self.at_slot(task, draft)
             }
-            (Status::Ok, Status::UnknownRegion | Status::Stale) => self.moved(task, draft),
+            (Status::Ok, Status::UnknownRegion | Status::Stale) => self.ask(task, draft),
             (Status::Ok, fault) => Progress::Ended(Err(StoreError::Fault(fault))),
             (Status::Empty, _) => {
                 task.waits += 1;
@@ -425,37 +480,6 @@ impl PrismClient {
         }
     }
 
-    fn one_round_trip(&mut self, task: &mut PrismTask, slot: Addr, draft: &mut Draft) -> Progress {
-        let table = self.table.as_ref().expect("the slot is from it");
-        let pool = table.pool_for(task.item.len() * 8).expect("looked at before");
-        task.state = State::OneRound;
-        draft.op(Action::Read {
-            addr: slot,
-            len: SLOT as u32,
-            deref: Deref::Direct,
-            redirect: Some(OLD),
-        });
-        // Is it this key's? Compares the item's header, as far as it is the key's length, and the key.
-        let mut key = vec![task.key.len() as u64];
-        put_bytes(&mut key, &task.key);
-        let mut compare = [u64::MAX; MAX_CAS_WORDS];
-        compare[0] = KEY_LENGTH;
-        let words = key.len();
-        draft.op(Op::from(Action::Cas(Cas {
-            mode: Mode::Equal,
-            target: OLD,
-            indirect: true,
-            words: words as u8,
-            data: Operand::Inline(&key),
-            comparand: None,
-            masks: Masks::Bits { compare: &compare[..words], swap: &[0; 4][..words] },
-        }))
-        .conditional());
-        put_chain(draft, task, pool, slot, Operand::At(OLD), true);
-        draft.op(Action::Read { addr: OLD, len: 8, deref: Deref::Direct, redirect: None });
-        Progress::Send
-    }
-
     fn one_rounded(
         &mut self,
         task: &mut PrismTask,
@@ -465,31 +489,64 @@ impl PrismClient {
         let Some([read, same, _, allocated, swapped, new, old]) = answer.take() else {
             return Progress::Ended(Err(StoreError::Confused));
         };
-        if read.status != Status::Ok {
-            return self.moved(task, draft);
-        }
-        if same.status != Status::Ok {
-            // An empty slot, or another key's.
-            task.no_one_round = true;
-            return self.at_slot(task, draft);
-        }
         let Some(old) = old.data.words().first() else {
             return Progress::Ended(Err(StoreError::Confused));
         };
-        let statuses = [allocated.status, swapped.status];
-        self.swapped(task, statuses, new.data, Addr(*old), draft)
+        task.old = Addr(*old);
+        task.looks_first = true;
+        if task.old == MOVED {
+            return self.moved(task, draft);
+        }
+        match (read.status, same.status) {
+            (Status::Ok, Status::Ok) => {
+                let statuses = [allocated.status, swapped.status];
+                self.swapped(task, statuses, new.data, task.old, draft)
+            }
+            (Status::Ok, Status::NullPointer) => self.install(task, draft),
+            // A slot stays with its key for as long as the table lives.
+            (Status::Ok, Status::Miss) => {
+                task.probe += 1;
+                self.at_slot(task, draft)
+            }
+            // The pointer was replaced in this very moment.
+            (Status::Ok, Status::Stale) => self.at_slot(task, draft),
+            (Status::UnknownRegion | Status::Stale, _) => self.ask(task, draft),
+            (Status::Ok, fault) | (fault, _) => Progress::Ended(Err(StoreError::Fault(fault))),
+        }
     }
 }
 
+/// The whole of a PUT: looks at the slot, whether the key is this one, and replaces the item.
+fn one_round_trip(task: &mut PrismTask, pool: u8, draft: &mut Draft) {
+    task.state = State::OneRound;
+    draft.op(Action::Read {
+        addr: task.slot,
+        len: SLOT as u32,
+        deref: Deref::Direct,
+        redirect: Some(OLD),
+    });
+    // Is it this key's? Compares the item's header, as far as it is the key's length, and the key.
+    let mut key = vec![task.key.len() as u64];
+    put_bytes(&mut key, &task.key);
+    let mut compare = [u64::MAX; MAX_CAS_WORDS];
+    compare[0] = KEY_LENGTH;
+    let words = key.len();
+    draft.op(Op::from(Action::Cas(Cas {
+        mode: Mode::Equal,
+        target: OLD,
+        indirect: true,
+        words: words as u8,
+        data: Operand::Inline(&key),
+        comparand: None,
+        masks: Masks::Bits { compare: &compare[..words], swap: &[0; 4][..words] },
+    }))
+    .conditional());
+    put_chain(draft, task, pool, Operand::At(OLD), true);
+    draft.op(Action::Read { addr: OLD, len: 8, deref: Deref::Direct, redirect: None });
+}
+
 /// Takes a buffer, writes the item, swaps the slot from `old`, tells the buffer's address.
-fn put_chain(
-    draft: &mut Draft,
-    task: &PrismTask,
-    pool: u8,
-    slot: Addr,
-    old: Operand<'_>,
-    conditional: bool,
-) {
+fn put_chain(draft: &mut Draft, task: &PrismTask, pool: u8, old: Operand<'_>, conditional: bool) {
     let bound = [task.item.len() as u64 * 8];
     let source = Source::Inline(Payload::of_words(&bound));
     let write = Action::Write { addr: NEW_BOUND, deref: Deref::Direct, source };
@@ -498,7 +555,7 @@ fn put_chain(
     draft.op(Op::from(Action::Allocate { pool, data, redirect: Some(NEW) }).conditional());
     draft.op(Op::from(Action::Cas(Cas {
         mode: Mode::Equal,
-        target: slot,
+        target: task.slot,
         indirect: false,
         words: 2,
         data: Operand::At(NEW),
@@ -510,26 +567,26 @@ fn put_chain(
     draft.op(Action::Read { addr: NEW, len: 8, deref: Deref::Direct, redirect: None });
 }
 
-impl Table {
+impl Store {
     fn of_words(words: &[u64]) -> Option<Self> {
-        let ([addr, slots, hash, seed], pools) = words.split_first_chunk()?;
+        let ([addr, slots, old, old_slots, hash, seed], pools) = words.split_first_chunk()?;
         let pools: Vec<_> = pools.iter().map(|pool| (*pool as u8, (pool >> 8) as usize)).collect();
-        let sensible = slots.is_power_of_two()
-            && Addr(*addr).offset() + slots.saturating_mul(SLOT) < Addr::MAX_OFFSET
-            && (1..=MAX_CLASSES).contains(&pools.len())
+        let table = |addr: u64, slots: u64| {
+            let bytes = slots.saturating_mul(SLOT);
+            let sensible =
+                slots.is_power_of_two() && Addr(addr).offset() + bytes < Addr::MAX_OFFSET;
+            sensible.then_some(Table { addr: Addr(addr), slots })
+        };
+        let sensible = (1..=MAX_CLASSES).contains(&pools.len())
             && pools.iter().all(|(_, size)| (8..=MAX_DATA).contains(size));
+        let old = if *old == 0 { None } else { Some(table(*old, *old_slots)?) };
         sensible.then_some(Self {
-            addr: Addr(*addr),
-            slots: *slots,
+            table: table(*addr, *slots)?,
+            old,
             hash: Hash::of_number(*hash)?,
             seed: *seed,
             pools,
         })
-    }
-
-    fn slot(&self, key: &[u8], probe: u64) -> Addr {
-        let slot = (self.hash.slot(self.seed, key, self.slots) + probe) & (self.slots - 1);
-        self.addr.plus(slot * SLOT)
     }
 
     fn pool_for(&self, bytes: usize) -> Option<u8> {

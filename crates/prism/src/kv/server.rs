@@ -1,12 +1,20 @@
 //! PRISM-KV's server side: it registers the memory, tells clients where it is, and looks after it.
 //! No GET, PUT or DELETE passes through here.
 //!
-//! **Growth.** When more than half of the slots are in use, the table is copied into one of twice
-//! the size. The old table's region is unregistered first, which ends all operations on it; a client
-//! that still has its address is told so, asks for the new one and begins again. Tombstones are left
-//! behind on that occasion, and only then: a slot that becomes empty while clients are searching
-//! would let a key be stored twice. The copy happens between two batches and stops the store for as
-//! long as it takes (some 20 ns a slot).
+//! **Growth.** When more than half of the slots are in use, a table of twice the size is registered,
+//! and slots move to it a few at a time, between batches, while clients go on. A slot that has moved
+//! holds [`MOVED`], an address in no memory: a client that meets it goes on in the new table. A
+//! search passes from the old table to the new one and never back, and it finds a key wherever it is,
+//! since
+//! - slots move in runs that end with an empty slot, which is marked, too: of the slots that a search
+//!   for one key may look at, all have moved or none;
+//! - a slot never becomes empty while the table lives, so that a key that is not found before an
+//!   empty slot is in neither table.
+//!
+//! The walk begins behind an empty slot and goes round once; then the old table is unregistered, and
+//! a client that still has its address is told so and asks for the new one. Tombstones are left
+//! behind on this occasion, and only then. Each upkeep moves [`Config::growth_step`] slots and four
+//! for each buffer that was taken since the last one, so that the old table cannot fill up meanwhile.
 //!
 //! **Sweep.** A client that dies between taking a buffer and storing it, or before it reports the
 //! buffer that it replaced, leaves a buffer behind that nobody can reach. After a client was lost,
@@ -19,15 +27,18 @@
 use super::layout::{Hash, SLOT, item, item_words, put_item};
 use crate::engine::Service;
 use crate::memory::{Memory, Rights, View};
-use crate::op::{Addr, Capability, Reject, Status};
+use crate::op::{Addr, Capability, Reject, SCRATCH_BYTES, Status};
 use crate::zoo::{Defence, stands};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// The call that asks where the store is. Answered with [`describe`]'s words.
-pub(crate) const DESCRIBE: u64 = 1;
+/// The call that asks where the store is.
+pub(crate) const DESCRIBE: u64 = 2;
+/// What a slot holds that has moved to the table that replaces its own. Whoever follows it is told
+/// [`Status::OutOfRange`], whatever the length, as of no other address in a slot.
+pub(crate) const MOVED: Addr = Addr::scratch(SCRATCH_BYTES as u64 + 8);
 /// The longest table of buffer sizes.
 pub(crate) const MAX_CLASSES: usize = 32;
 /// Sweeps are at least so many nanoseconds apart.
@@ -55,7 +66,12 @@ pub struct Config {
     pub classes: Vec<Class>,
     /// Fill freed buffers, so that a reader of a stale address would notice.
     pub poison: bool,
+    /// How many slots move in each upkeep, at least, while the table grows.
+    pub growth_step: u64,
 }
+
+/// Slots that move in some 50 us.
+const GROWTH_STEP: u64 = 1024;
 
 impl Config {
     /// For up to `items` items of any size: buffers of 64 bytes to 16 KiB, each twice as long as the
@@ -66,7 +82,7 @@ impl Config {
         let limit = items.saturating_add((items / 8).max(1024));
         let class = |size: usize| Class { payload: size - 8, posted: 1024.min(limit), limit };
         let classes = (6..=14).map(|bits| class(1 << bits)).collect();
-        Self { slots: 1024, hash: Hash::Mixed, classes, poison: false }
+        Self { slots: 1024, hash: Hash::Mixed, classes, poison: false, growth_step: GROWTH_STEP }
     }
 
     /// For `items` items of one size under keys of eight bytes that are numbers below `items`, and
@@ -77,10 +93,10 @@ impl Config {
         let limit = items + more;
         let small = Class { payload: 56, posted: 64, limit: items.max(64) };
         let class = Class { payload, posted: limit, limit };
-        // Half of the slots stay free.
-        let slots = u64::from(items).next_power_of_two() * 2;
+        // Half of the slots stay free, whatever clients have in hand: it never grows.
+        let slots = u64::from(limit).next_power_of_two() * 2;
         let classes = if payload > 56 { vec![small, class] } else { vec![class] };
-        Self { slots, hash: Hash::Collisionless, classes, poison: false }
+        Self { slots, hash: Hash::Collisionless, classes, poison: false, growth_step: GROWTH_STEP }
     }
 }
 
@@ -97,10 +113,22 @@ pub struct StoreCount {
     pub free: u64,
     /// Buffers of all sizes that are taken.
     pub taken: u64,
-    /// How often the table grew.
+    /// How often the table began to grow.
     pub growths: u64,
+    /// Slots of an older table that have not moved yet.
+    pub to_move: u64,
     /// Buffers that a sweep found.
     pub swept: u64,
+}
+
+/// A table whose slots are moving away.
+#[derive(Debug)]
+struct Growing {
+    old: Addr,
+    slots: u64,
+    /// Where the walk began, and how many slots it has moved.
+    first: u64,
+    moved: u64,
 }
 
 /// A store's server side.
@@ -109,6 +137,10 @@ pub struct KvServer {
     capability: Capability,
     table: Addr,
     slots: u64,
+    growing: Option<Growing>,
+    growth_step: u64,
+    /// Buffers that were taken at the last upkeep.
+    taken: u64,
     hash: Hash,
     seed: u64,
     /// Region numbers of the pools and what a buffer holds.
@@ -156,6 +188,9 @@ impl KvServer {
             capability,
             table,
             slots: config.slots,
+            growing: None,
+            growth_step: config.growth_step.max(1),
+            taken: 0,
             hash: config.hash,
             seed,
             pools,
@@ -205,6 +240,7 @@ impl KvServer {
         let mut count = StoreCount {
             slots: self.slots,
             growths: self.growths,
+            to_move: self.growing.as_ref().map_or(0, |growing| growing.slots - growing.moved),
             swept: self.swept,
             ..StoreCount::default()
         };
@@ -227,9 +263,12 @@ impl KvServer {
         self.pools.iter().map(|(pool, _)| *pool)
     }
 
+    /// The buffers in the table, and in the one whose slots are moving into it.
     fn pointers<'v>(&self, view: &'v View<'_>) -> impl Iterator<Item = Addr> + use<'v> {
+        let old = self.growing.as_ref().and_then(|growing| view.words(growing.old));
         let table = view.words(self.table).unwrap_or_default();
-        table.iter().step_by(2).map(|word| Addr(word.load(Acquire))).filter(|a| !a.is_null())
+        let slots = table.iter().step_by(2).chain(old.unwrap_or_default().iter().step_by(2));
+        slots.map(|word| Addr(word.load(Acquire))).filter(|a| !a.is_null() && *a != MOVED)
     }
 
     fn item_at<R>(
@@ -244,39 +283,67 @@ impl KvServer {
         item(&words).map(read)
     }
 
-    /// Copies the table into one with room.
+    /// Registers a table with room, and begins to move into it.
     fn grow(&mut self, memory: &Memory) -> io::Result<()> {
-        let old = self.table;
         let slots = self.slots * 2;
         let new = memory.register(self.capability, Self::TABLE_RIGHTS, Self::bytes(slots)?)?;
-        // From here on no operation can change the old table.
-        let words = memory.take(old);
+        let view = memory.view(0);
+        let table = view.words(self.table).expect("our own table");
+        // A full table has no run that ends, and moves at once.
+        let empty = (0..self.slots).find(|i| table[*i as usize * 2].load(Relaxed) == 0);
+        let first = empty.map_or(0, |empty| (empty + 1) & (self.slots - 1));
+        self.growing = Some(Growing { old: self.table, slots: self.slots, first, moved: 0 });
         (self.table, self.slots) = (new, slots);
         self.growths += 1;
+        Ok(())
+    }
+
+    /// Moves so many slots of the old table and the rest of the last run, and lets the table go when
+    /// all have moved.
+    fn move_slots(&mut self, memory: &Memory, count: u64) {
+        let Some(mut growing) = self.growing.take() else { return };
         let view = memory.view(0);
-        for pair in words.iter().flat_map(|words| words.chunks_exact(2)) {
-            let (pointer, bound) = (Addr(pair[0].load(Relaxed)), pair[1].load(Relaxed));
-            if pointer.is_null() {
-                continue;
+        let old = view.words(growing.old).expect("our own table");
+        let mask = growing.slots - 1;
+        let slot = |i: u64| ((growing.first + i) & mask) as usize * 2;
+        let until = growing.moved + count;
+        let mut ended = false;
+        while growing.moved < growing.slots && !(ended && growing.moved >= until) {
+            // The items' headers and keys are all over the memory.
+            let ahead = Addr(old[slot(growing.moved + 8)].load(Relaxed));
+            view.prefetch(ahead, SLOT as usize);
+            let [pointer, bound] = [0, 1].map(|word| &old[slot(growing.moved) + word]);
+            let addr = Addr(pointer.load(Relaxed));
+            ended = addr.is_null();
+            if !ended {
+                self.move_item(&view, addr, bound.load(Relaxed));
             }
-            let key = self.item_at(&view, pointer, |item| item.value.map(|_| item.key.to_vec()));
-            match key.flatten() {
-                Some(key) => {
-                    let slot = self.free_slot(&view, &key).expect("twice as many slots");
-                    slot[1].store(bound, Relaxed);
-                    slot[0].store(pointer.0, Relaxed);
-                }
-                None => {
-                    // A tombstone has done its duty. One that is stale already is nobody's.
-                    let _ = view.retire(pointer, self.capability);
-                }
+            let marks = if ended { Defence::MarkEmpty } else { Defence::MarkMoved };
+            if stands(marks) {
+                pointer.store(MOVED.0, Relaxed);
             }
+            growing.moved += 1;
         }
         drop(view);
-        if !stands(Defence::RetireTable) {
-            memory.put_back(old, self.capability, Self::TABLE_RIGHTS, words);
+        if growing.moved < growing.slots {
+            self.growing = Some(growing);
+        } else {
+            memory.unregister(growing.old);
         }
-        Ok(())
+    }
+
+    fn move_item(&self, view: &View<'_>, addr: Addr, bound: u64) {
+        match self.item_at(view, addr, |item| item.value.map(|_| item.key.to_vec())).flatten() {
+            Some(key) => {
+                let slot = self.free_slot(view, &key).expect("twice as many slots");
+                slot[1].store(bound, Relaxed);
+                slot[0].store(addr.0, Relaxed);
+            }
+            None => {
+                // A tombstone has done its duty. One that is stale already is nobody's.
+                let _ = view.retire(addr, self.capability);
+            }
+        }
     }
 
     fn unreachable(&self, view: &View<'_>) -> Vec<Addr> {
@@ -323,7 +390,12 @@ impl Service for KvServer {
         if body != [DESCRIBE] {
             return Err(Reject::UnknownMethod);
         }
-        out.extend([self.table.0, self.slots, self.hash.number(), self.seed]);
+        let (old, old_slots) = match &self.growing {
+            Some(growing) => (growing.old, growing.slots),
+            None => (Addr::NULL, 0),
+        };
+        out.extend([self.table.0, self.slots, old.0, old_slots]);
+        out.extend([self.hash.number(), self.seed]);
         out.extend(self.pools.iter().map(|(pool, size)| u64::from(*pool) | (*size as u64) << 8));
         Ok(())
     }
@@ -337,10 +409,14 @@ impl Service for KvServer {
             // Clients may hold the rest without hurrying to report it.
             self.sweep_due |= count.taken == count.limit && stands(Defence::Sweep);
         }
-        if taken > self.slots / 2 {
+        let more = taken.saturating_sub(self.taken);
+        self.taken = taken;
+        if self.growing.is_none() && taken > self.slots / 2 {
             // Without memory for a longer table the old one has to do, until it is full.
             let _ = self.grow(memory);
         }
+        // At once, too: the walk's first slot must have moved before it can be looked at.
+        self.move_slots(memory, self.growth_step + 4 * more);
         self.sweep(memory, now_ns);
     }
 

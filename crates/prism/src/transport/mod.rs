@@ -1,12 +1,12 @@
 //! Carriers of frames. A server polls [`Port`]s, a client has a [`Link`]; neither knows what frames
-//! mean. Which one to use is written as an [`Endpoint`]: `shm:PATH`, `udp:ADDRESS`, `tcp:ADDRESS`.
+//! mean. Which one to use is written as an [`Endpoint`]: `shm:PATH`, `udp:ADDRESS`, `tcp:ADDRESS`,
+//! or `verbs:DEVICE`, which carries nothing yet (`verbs`).
 
 pub mod shm;
 pub mod sim;
 pub mod tcp;
 pub mod udp;
-#[cfg(feature = "verbs")]
-pub mod verbs;
+mod verbs;
 
 use crate::engine::{Batch, Peer};
 use std::fmt;
@@ -79,6 +79,8 @@ pub enum Endpoint {
     Udp(SocketAddr),
     /// A stream.
     Tcp(SocketAddr),
+    /// An RDMA card, by its name or `any`.
+    Verbs(String),
 }
 
 impl FromStr for Endpoint {
@@ -92,7 +94,10 @@ impl FromStr for Endpoint {
             Some(("shm", path)) if !path.is_empty() => Ok(Self::Shm(path.into())),
             Some(("udp", text)) => address(text).map(Self::Udp),
             Some(("tcp", text)) => address(text).map(Self::Tcp),
-            _ => Err(format!("'{text}' is none of shm:PATH, udp:ADDRESS, tcp:ADDRESS")),
+            Some(("verbs", device)) if !device.is_empty() => Ok(Self::Verbs(device.into())),
+            _ => {
+                Err(format!("'{text}' is none of shm:PATH, udp:ADDRESS, tcp:ADDRESS, verbs:DEVICE"))
+            }
         }
     }
 }
@@ -103,6 +108,7 @@ impl fmt::Display for Endpoint {
             Self::Shm(path) => write!(f, "shm:{}", path.display()),
             Self::Udp(address) => write!(f, "udp:{address}"),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Verbs(device) => write!(f, "verbs:{device}"),
         }
     }
 }
@@ -117,6 +123,7 @@ impl Endpoint {
             Self::Shm(path) => Box::new(shm::ShmLink::open(path)?),
             Self::Udp(address) => Box::new(udp::UdpLink::open(*address, true)?),
             Self::Tcp(address) => Box::new(tcp::TcpLink::open(*address)?),
+            Self::Verbs(device) => return Err(verbs::open(device)),
         })
     }
 
@@ -138,6 +145,7 @@ impl Endpoint {
                 let address = port.local_addr()?;
                 (Box::new(port), Self::Tcp(address))
             }
+            Self::Verbs(device) => return Err(verbs::open(device)),
         })
     }
 }

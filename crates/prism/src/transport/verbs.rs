@@ -2,48 +2,72 @@
 //!
 //! Software PRISM over verbs is SENDs of the same frames to the server's queue pair. That part needs
 //! the vendor's user-space driver (`libibverbs`), and is worth having only where it can be tested:
-//! this module finds the cards and says clearly what is missing, and carries nothing yet.
+//! with the feature `verbs` this module looks for the cards and says clearly what is missing, and
+//! carries nothing yet. Without the feature it says that.
 
-use std::fs;
 use std::io;
 
-/// Why frames cannot go over verbs.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VerbsError {
-    /// No card, or no driver for it.
-    #[error("this machine has no RDMA device: there is nothing in {DEVICES}")]
-    NoDevice,
-    /// There are cards, but no transport over them in this version.
-    #[error("found {0}, but this version carries no frames over verbs; use udp or shm")]
-    NotCarried(String),
-    /// The system does not say.
-    #[error("cannot look for RDMA devices: {0}")]
-    Io(#[from] io::Error),
-}
-
-const DEVICES: &str = "/sys/class/infiniband";
-
-/// The RDMA devices that the kernel knows.
+/// Opens a device: `any`, or one by its name.
 ///
 /// # Errors
-/// [`VerbsError::NoDevice`] when there is none.
-pub fn devices() -> Result<Vec<String>, VerbsError> {
-    let entries = match fs::read_dir(DEVICES) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(VerbsError::NoDevice),
-        Err(error) => return Err(error.into()),
+/// Always, for now: whether the feature is missing, the device, or the transport over it.
+pub(super) fn open(device: &str) -> io::Error {
+    let what = match find(device) {
+        Ok(name) => {
+            format!(
+                "found the RDMA device {name}, but no frames go over verbs in this version; use udp or shm"
+            )
+        }
+        Err(why) => why,
     };
-    let names: io::Result<Vec<_>> =
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect();
-    let names = names?;
-    if names.is_empty() { Err(VerbsError::NoDevice) } else { Ok(names) }
+    io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
-/// Opens a link over the first device.
-///
-/// # Errors
-/// Always, for now: the error says whether a card is missing or the transport is.
-pub fn open() -> Result<std::convert::Infallible, VerbsError> {
-    Err(VerbsError::NotCarried(devices()?.join(", ")))
+#[cfg(not(feature = "verbs"))]
+fn find(_: &str) -> Result<String, String> {
+    Err("this build has no RDMA verbs (the feature 'verbs'); use udp or shm".into())
+}
+
+#[cfg(feature = "verbs")]
+fn find(device: &str) -> Result<String, String> {
+    find_in(std::path::Path::new("/sys/class/infiniband"), device)
+}
+
+/// Looks where the kernel lists its RDMA devices.
+#[cfg(any(feature = "verbs", test))]
+fn find_in(devices: &std::path::Path, device: &str) -> Result<String, String> {
+    let there = devices.display();
+    let entries = match std::fs::read_dir(devices) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(format!("this machine has no RDMA device: there is no {there}"));
+        }
+        Err(error) => return Err(format!("cannot look for RDMA devices in {there}: {error}")),
+    };
+    let mut names: Vec<_> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    let found = names.iter().find(|name| device == "any" || *name == device);
+    found.cloned().ok_or_else(|| match names.is_empty() {
+        true => format!("this machine has no RDMA device: {there} is empty"),
+        false => format!("there is no RDMA device '{device}', but {}", names.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("infiniband");
+        assert!(find_in(&missing, "any").unwrap_err().contains("there is no"));
+        std::fs::create_dir(&missing).unwrap();
+        assert!(find_in(&missing, "any").unwrap_err().contains("is empty"));
+        std::fs::create_dir(missing.join("card0")).unwrap();
+        assert!(find_in(&missing, "card1").unwrap_err().contains("card0"));
+        assert_eq!(find_in(&missing, "any").unwrap(), "card0");
+        assert_eq!(open("any").kind(), io::ErrorKind::Unsupported);
+    }
 }

@@ -408,7 +408,7 @@ impl<S: StoreClient> World<S> {
 pub(crate) fn prism_world(
     seed: u64,
     settings: Settings,
-    one_round: bool,
+    two_rounds: bool,
 ) -> (World<PrismClient>, Arc<Mutex<KvServer>>) {
     use tercio_prism::kv::Hash;
     use tercio_prism::kv::server::{Class, Config};
@@ -421,12 +421,14 @@ pub(crate) fn prism_world(
             Class { payload: 248, posted: 6, limit: 200 },
         ],
         poison: true,
+        // Commands take less time than a table of these sizes takes to move.
+        growth_step: 1,
     };
     let server = KvServer::new(&memory, OURS, seed, &config).expect("there is memory");
     let server = Arc::new(Mutex::new(server));
     let make = move || {
         let client = PrismClient::new();
-        if one_round { client.one_round() } else { client }
+        if two_rounds { client.two_rounds() } else { client }
     };
     let service = Box::new(Shared(Arc::clone(&server)));
     (World::new(seed, settings, memory, service, make), server)

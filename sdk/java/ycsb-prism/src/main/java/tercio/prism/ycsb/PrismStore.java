@@ -10,7 +10,7 @@ import java.util.List;
 /** PRISM-KV's client side, as crates/prism/src/kv/prism.rs has it, one command at a time. */
 final class PrismStore implements AutoCloseable {
   private static final int FREE = 0;
-  private static final int DESCRIBE = 1;
+  private static final int DESCRIBE = 2;
   private static final int FREES_AT_ONCE = 32;
   private static final int MAX_ATTEMPTS = 1000;
   private static final int MAX_WAITS = 5000;
@@ -31,15 +31,21 @@ final class PrismStore implements AutoCloseable {
   private static final int EMPTY = 3;
   private static final int NULL_POINTER = 5;
   private static final int UNKNOWN_REGION = 6;
+  private static final int OUT_OF_RANGE = 8;
   private static final int STALE = 10;
 
   private static final long SCRATCH = 255L << 40;
   private static final long TOMBSTONE = 1L << 16;
+  /** What a slot holds that has moved to a table of twice the size. */
+  private static final long MOVED = SCRATCH + 72;
 
   private final PrismConnection connection;
   private final List<Long> frees = new ArrayList<>();
   private long table;
   private long slots;
+  /** While the table grows, the one whose slots are moving: searches begin there. */
+  private long oldTable;
+  private long oldSlots;
   private long hash;
   private long seed;
   private long[] pools;
@@ -59,6 +65,8 @@ final class PrismStore implements AutoCloseable {
     ByteBuffer answer = connection.call(question);
     table = answer.getLong();
     slots = answer.getLong();
+    oldTable = answer.getLong();
+    oldSlots = answer.getLong();
     hash = answer.getLong();
     seed = answer.getLong();
     pools = new long[answer.remaining() / 8];
@@ -69,11 +77,11 @@ final class PrismStore implements AutoCloseable {
 
   /** The value of a key, or null. */
   byte[] get(byte[] key) throws IOException {
-    long probe = 0;
+    Search search = new Search(key);
     for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
       int longest = (int) (pools[pools.length - 1] >>> 8);
       ByteBuffer ops = body(24);
-      op(ops, READ, INDIRECT | BOUNDED, 0, 0, longest, slot(key, probe), 0);
+      op(ops, READ, INDIRECT | BOUNDED, 0, 0, longest, search.slot(), 0);
       ops.flip();
       Outcome[] outcomes = outcomes(connection.ops(ops, 1), 1);
       switch (outcomes[0].status) {
@@ -81,17 +89,19 @@ final class PrismStore implements AutoCloseable {
           break;
         case NULL_POINTER:
           return null;
+        case OUT_OF_RANGE:
+          search.goOn();
+          continue;
         case UNKNOWN_REGION:
         case STALE:
-          describe();
-          probe = 0;
+          search.again();
           continue;
         default:
           throw new IOException("a READ ended with status " + outcomes[0].status);
       }
       ByteBuffer item = outcomes[0].data;
       if (!hasKey(item, key)) {
-        probe++;
+        search.probe++;
         continue;
       }
       long header = item.getLong(0);
@@ -123,14 +133,11 @@ final class PrismStore implements AutoCloseable {
   }
 
   private boolean store(byte[] key, byte[] item, boolean delete) throws IOException {
-    long probe = 0;
+    Search search = new Search(key);
     int waits = 0;
     boolean missed = false;
     for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-      if (probe >= slots) {
-        throw new IOException("the store is out of room");
-      }
-      long slot = slot(key, probe);
+      long slot = search.slot();
       // The slot first: if it changes between the two, the swap misses.
       ByteBuffer look = body(48);
       op(look, READ, 0, 0, 0, 16, slot, 0);
@@ -138,15 +145,19 @@ final class PrismStore implements AutoCloseable {
       look.flip();
       Outcome[] seen = outcomes(connection.ops(look, 2), 2);
       if (seen[0].status != OK || seen[1].status == UNKNOWN_REGION || seen[1].status == STALE) {
-        describe();
-        probe = 0;
+        search.again();
         missed = false;
         continue;
       }
       long old = seen[0].data.getLong(0);
+      if (old == MOVED || seen[1].status == OUT_OF_RANGE) {
+        search.goOn();
+        missed = false;
+        continue;
+      }
       if (seen[1].status == OK) {
         if (!hasKey(seen[1].data, key)) {
-          probe++;
+          search.probe++;
           continue;
         }
         if (delete && (seen[1].data.getLong(0) & TOMBSTONE) != 0) {
@@ -181,8 +192,7 @@ final class PrismStore implements AutoCloseable {
       } else if (chain[2].status == MISS) {
         missed = true;
       } else {
-        describe();
-        probe = 0;
+        search.again();
         missed = false;
       }
     }
@@ -238,8 +248,41 @@ final class PrismStore implements AutoCloseable {
     throw new IOException("the item is longer than the store's largest buffers");
   }
 
-  private long slot(byte[] key, long probe) {
-    return table + (((hash(key) + probe) & (slots - 1)) << 4);
+  /** Where a key may be: slot after slot, first of the old table, if there is one. */
+  private final class Search {
+    private final byte[] key;
+    private long probe;
+    private boolean beyond;
+
+    Search(byte[] key) {
+      this.key = key;
+    }
+
+    long slot() throws IOException {
+      boolean old = oldTable != 0 && !beyond;
+      long count = old ? oldSlots : slots;
+      if (probe >= count) {
+        throw new IOException("the store is out of room");
+      }
+      return (old ? oldTable : table) + (((hash(key) + probe) & (count - 1)) << 4);
+    }
+
+    /** The slot has moved to the table that replaces its own. */
+    void goOn() throws IOException {
+      if (oldTable == 0 || beyond) {
+        again();
+      } else {
+        beyond = true;
+        probe = 0;
+      }
+    }
+
+    /** The table is elsewhere. */
+    void again() throws IOException {
+      describe();
+      beyond = false;
+      probe = 0;
+    }
   }
 
   private long hash(byte[] key) {
