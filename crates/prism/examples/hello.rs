@@ -24,6 +24,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     })
 }
 
+#[test]
+fn it_runs() {
+    main().unwrap();
+}
+
 /// What a user of a store that runs somewhere writes: ten lines.
 fn talk(endpoint: &Endpoint, key: Capability) -> Result<(), Box<dyn Error>> {
     let client = Client::connect(endpoint.link()?, key)?;
