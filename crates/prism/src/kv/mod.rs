@@ -6,6 +6,7 @@
 //! request, is handed the answer, and drafts the next or is done. [`driver::Driver`] runs many of
 //! them over a client; the tests run the same machines over a simulated network.
 
+mod chain;
 pub mod driver;
 mod layout;
 pub mod pilaf;

@@ -30,17 +30,13 @@
 //! A **DELETE** puts a tombstone: an item that says that the key has no value. Its slot stays with
 //! the key until the table grows.
 
-use super::layout::{
-    Hash, MAX_KEY, SLOT, has_key, is_tombstone, item, item_bytes, put_bytes, put_item,
-};
+use super::chain;
+use super::layout::{Hash, MAX_KEY, SLOT, has_key, is_tombstone, item, item_bytes, put_item};
 use super::server::{DESCRIBE, MAX_CLASSES, MOVED};
 use super::{Command, Done, Progress, StoreClient, StoreError};
 use crate::client::Draft;
 use crate::engine::{FREE, MAX_FREED};
-use crate::op::{
-    Action, Addr, Cas, Deref, MAX_CAS_WORDS, MAX_DATA, Masks, Mode, Op, Operand, Payload, Source,
-    Status,
-};
+use crate::op::{Action, Addr, Deref, MAX_DATA, Operand, Payload, Status};
 use crate::wire::Answer;
 use crate::zoo::{Defence, stands};
 
@@ -51,15 +47,6 @@ const MAX_ATTEMPTS: u32 = 1000;
 /// How long to wait for buffers to become free, in nanoseconds, and how often.
 const WAIT_FOR_ROOM_NS: u64 = 200_000;
 const MAX_WAITS: u32 = 5000;
-/// The longest key that a compare-and-swap can compare, behind the item's header.
-const SHORT_KEY: usize = (MAX_CAS_WORDS - 1) * 8;
-/// Of an item's header, what says how long the key is.
-const KEY_LENGTH: u64 = 0xffff;
-
-const NEW: Addr = Addr::scratch(0);
-const NEW_BOUND: Addr = Addr::scratch(8);
-const OLD: Addr = Addr::scratch(16);
-
 /// Where slots are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Table {
@@ -296,9 +283,10 @@ impl PrismClient {
             && task.verb == Verb::Put
             && !task.looks_first
             && task.probe == 0
-            && task.key.len() <= SHORT_KEY
+            && task.key.len() <= chain::SHORT_KEY
         {
-            one_round_trip(task, pool, draft);
+            task.state = State::OneRound;
+            chain::look_and_install(draft, slot, &task.key, &task.item, pool);
             return Progress::Send;
         }
         task.state = State::Probe;
@@ -414,7 +402,8 @@ impl PrismClient {
         // Pools stay what they are for as long as the store does.
         let pool = store.pool_for(task.item.len() * 8).expect("looked at before");
         task.state = State::Install;
-        put_chain(draft, task, pool, Operand::Inline(&[task.old.0, 0]), false);
+        let old = [task.old.0, 0];
+        chain::install(draft, task.slot, &task.item, pool, Operand::Inline(&old), false);
         Progress::Send
     }
 
@@ -514,57 +503,6 @@ impl PrismClient {
             (Status::Ok, fault) | (fault, _) => Progress::Ended(Err(StoreError::Fault(fault))),
         }
     }
-}
-
-/// The whole of a PUT: looks at the slot, whether the key is this one, and replaces the item.
-fn one_round_trip(task: &mut PrismTask, pool: u8, draft: &mut Draft) {
-    task.state = State::OneRound;
-    draft.op(Action::Read {
-        addr: task.slot,
-        len: SLOT as u32,
-        deref: Deref::Direct,
-        redirect: Some(OLD),
-    });
-    // Is it this key's? Compares the item's header, as far as it is the key's length, and the key.
-    let mut key = vec![task.key.len() as u64];
-    put_bytes(&mut key, &task.key);
-    let mut compare = [u64::MAX; MAX_CAS_WORDS];
-    compare[0] = KEY_LENGTH;
-    let words = key.len();
-    draft.op(Op::from(Action::Cas(Cas {
-        mode: Mode::Equal,
-        target: OLD,
-        indirect: true,
-        words: words as u8,
-        data: Operand::Inline(&key),
-        comparand: None,
-        masks: Masks::Bits { compare: &compare[..words], swap: &[0; 4][..words] },
-    }))
-    .conditional());
-    put_chain(draft, task, pool, Operand::At(OLD), true);
-    draft.op(Action::Read { addr: OLD, len: 8, deref: Deref::Direct, redirect: None });
-}
-
-/// Takes a buffer, writes the item, swaps the slot from `old`, tells the buffer's address.
-fn put_chain(draft: &mut Draft, task: &PrismTask, pool: u8, old: Operand<'_>, conditional: bool) {
-    let bound = [task.item.len() as u64 * 8];
-    let source = Source::Inline(Payload::of_words(&bound));
-    let write = Action::Write { addr: NEW_BOUND, deref: Deref::Direct, source };
-    draft.op(Op { conditional, action: write });
-    let data = Payload::of_words(&task.item);
-    draft.op(Op::from(Action::Allocate { pool, data, redirect: Some(NEW) }).conditional());
-    draft.op(Op::from(Action::Cas(Cas {
-        mode: Mode::Equal,
-        target: task.slot,
-        indirect: false,
-        words: 2,
-        data: Operand::At(NEW),
-        comparand: Some(old),
-        // The pointer, with its generation, is what has to be the same.
-        masks: Masks::Words { compare: 0b01, swap: 0b11 },
-    }))
-    .conditional());
-    draft.op(Action::Read { addr: NEW, len: 8, deref: Deref::Direct, redirect: None });
 }
 
 impl Store {
