@@ -4,10 +4,12 @@
 //! an item; every backend gives the same one on every input, since replicas that differ would fork
 //! the chain. [`SecretKey`] signs in constant time.
 
+mod abreast;
 mod agree;
 mod cache;
 mod comb;
 mod field;
+mod integers;
 mod key;
 mod limbs;
 mod order;

@@ -1,7 +1,8 @@
-//! Cryptography in vector registers: SM2 verifications eight abreast in AVX-512 IFMA, and SM3
-//! hashes sixteen abreast. Named for what the rest of the workspace forbids: calling a function
-//! that uses instructions which only some processors have is `unsafe`, and so is moving a register
-//! to and from memory; each such block says why it is sound.
+//! Cryptography in instructions that only some processors have: SM2 verifications eight abreast in
+//! AVX-512 IFMA, SM2's field on 64-bit integers with MULX, and SM3 hashes sixteen abreast. Named
+//! for what the rest of the workspace forbids: calling a function that uses such instructions is
+//! `unsafe`, and so are assembly and moving a register to and from memory; each such block says why
+//! it is sound.
 //!
 //! Nothing here decides what a valid key or signature is. `tercio-crypto` does, and asks this
 //! crate for the arithmetic; a lane in which the fast formulas meet a case that they do not cover
@@ -9,12 +10,16 @@
 
 #[cfg(target_arch = "x86_64")]
 mod ifma;
+#[cfg(target_arch = "x86_64")]
+mod mulx;
 pub mod recode;
 mod row;
 pub mod sm3;
 
 #[cfg(target_arch = "x86_64")]
 pub use ifma::Ifma;
+#[cfg(target_arch = "x86_64")]
+pub use mulx::Mulx;
 pub use row::Row;
 
 /// How many bits a table's coordinates are shifted by: they are in Montgomery form with

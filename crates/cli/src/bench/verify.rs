@@ -13,7 +13,9 @@ enum Scheme {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum BackendName {
-    /// 64-bit integers
+    /// 64-bit integers, in the compiler's instructions
+    Portable,
+    /// 64-bit integers, with MULX where the processor has it
     Scalar,
     /// AVX-512 IFMA, eight signatures abreast
     Ifma,
@@ -50,6 +52,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Scheme::Sm2 = args.scheme;
     let backend = match args.backend {
+        Some(BackendName::Portable) => Backend::Portable,
         Some(BackendName::Scalar) => Backend::Scalar,
         Some(BackendName::Ifma) => Backend::Ifma,
         None => Backend::best(),

@@ -1,7 +1,7 @@
 //! Diffie-Hellman on SM2's curve, and the compressed form of points that travels in handshakes.
 //! The group has prime order, so every point but infinity is as good as any other.
 
-use super::field::{Fe, P};
+use super::field::{Fe, P, Portable};
 use super::key::{PublicKey, SecretKey};
 use super::limbs;
 use super::point::{Affine, B, Homogeneous};
@@ -39,7 +39,7 @@ impl PublicKey {
         let element = Fe::from_limbs(&x);
         let three = Fe::ONE.double().add(&Fe::ONE);
         let square = element.square().sub(&three).mul(&element).add(&Fe::from_limbs(&B));
-        let root = square.pow(&QUARTER);
+        let root = square.pow(&QUARTER, Portable);
         let even = root.to_limbs()[0] & 1 == u64::from(sign & 1);
         let y = if even { root } else { root.neg() };
         Affine::new(&x, &y.to_limbs()).map(Self::from_point)

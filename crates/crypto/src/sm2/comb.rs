@@ -91,10 +91,11 @@ impl Comb {
         })
     }
 
-    /// One wide window on the generator, for vectors that double anyway.
-    pub(crate) fn generator_window() -> &'static Self {
-        static TABLE: OnceLock<Comb> = OnceLock::new();
-        TABLE.get_or_init(|| Self::new(&Affine::GENERATOR, GENERATOR_WINDOW, 1, Form::Vector))
+    /// One wide window on the generator, for sums that are doubled anyway.
+    pub(crate) fn generator_window(form: Form) -> &'static Self {
+        static TABLES: [OnceLock<Comb>; 2] = [OnceLock::new(), OnceLock::new()];
+        TABLES[usize::from(form == Form::Vector)]
+            .get_or_init(|| Self::new(&Affine::GENERATOR, GENERATOR_WINDOW, 1, form))
     }
 
     /// The table as the vector code takes it.
@@ -102,15 +103,25 @@ impl Comb {
         tercio_unsafe_lanes::Comb { width: self.width, rows: &self.rows }
     }
 
-    /// `sum + k P` for the table's point P. The table is in scalar form.
-    pub(crate) fn add_multiple(&self, sum: Jacobian, k: &Scalar) -> Jacobian {
-        let odd = k.to_odd();
-        (0..self.windows).fold(sum, |sum, window| {
-            let digit = digit(&odd.limbs, window, self.width, self.windows);
-            let point = point(&self.rows[(window << (self.width - 1)) + digit.index]);
-            let negative = digit.negative ^ odd.negated == 1;
-            sum.add_affine(&if negative { point.neg() } else { point })
-        })
+    /// How many windows there are.
+    pub(crate) fn windows(&self) -> usize {
+        self.windows
+    }
+
+    /// What `window` of k adds to a sum for k P. The table is in scalar form.
+    #[inline(always)]
+    pub(crate) fn term(&self, k: &OddScalar, window: usize) -> Affine {
+        let digit = digit(&k.limbs, window, self.width, self.windows);
+        point(&self.rows[(window << (self.width - 1)) + digit.index])
+            .negate_where(digit.negative ^ k.negated)
+    }
+
+    /// The same of a table of one window, for sums that are doubled between the `windows` windows
+    /// of k.
+    #[inline(always)]
+    pub(crate) fn term_of(&self, k: &OddScalar, window: usize, windows: usize) -> Affine {
+        let digit = digit(&k.limbs, window, self.width, windows);
+        point(&self.rows[digit.index]).negate_where(digit.negative ^ k.negated)
     }
 
     /// `k P` for a secret k that is not zero: every row of a window is read, whichever is wanted,
@@ -127,9 +138,7 @@ impl Comb {
                     *limb |= candidate & mask;
                 }
             }
-            let point = point(&Row(row));
-            let y = point.y.select(&point.y.neg(), digit.negative ^ odd.negated);
-            Affine { x: point.x, y }
+            point(&Row(row)).negate_where(digit.negative ^ odd.negated)
         };
         (1..self.windows)
             .fold(Homogeneous::from(look_up(0)), |sum, window| sum.add_affine(&look_up(window)))
@@ -162,6 +171,12 @@ impl Scalar {
 mod tests {
     use super::*;
 
+    /// `sum + k P`.
+    fn add_multiple(comb: &Comb, sum: Jacobian, k: &Scalar) -> Jacobian {
+        let k = k.to_odd();
+        (0..comb.windows).fold(sum, |sum, window| sum.add_affine(&comb.term(&k, window)))
+    }
+
     fn small(k: u8) -> Scalar {
         let mut bytes = [0; 32];
         bytes[31] = k;
@@ -176,11 +191,11 @@ mod tests {
             expected = expected.add_affine(&Affine::GENERATOR);
             let affine = Jacobian::to_affine(&[expected])[0];
             for (scalar, point) in [(small(k), affine), (small(k).neg(), affine.neg())] {
-                let sum = comb.add_multiple(Jacobian::INFINITY, &scalar);
+                let sum = add_multiple(comb, Jacobian::INFINITY, &scalar);
                 assert_eq!(Jacobian::to_affine(&[sum]), [point], "{k}");
                 assert_eq!(comb.secret_multiple(&scalar), point, "{k}");
                 // From a start that makes additions meet equal and opposite points.
-                let sum = comb.add_multiple(point.neg().into(), &scalar);
+                let sum = add_multiple(comb, point.neg().into(), &scalar);
                 assert!(sum.is_infinity(), "{k}");
             }
         }
@@ -191,9 +206,9 @@ mod tests {
         let point = Jacobian::from(Affine::GENERATOR).double();
         let key = Comb::of_key(&Jacobian::to_affine(&[point])[0], Form::Scalar);
         assert_eq!(size_of_val(&key.rows[..]), Comb::KEY_BYTES);
-        let of = |k| key.add_multiple(Jacobian::INFINITY, &small(k));
-        let by_generator =
-            |k| Comb::generator(Form::Scalar).add_multiple(Jacobian::INFINITY, &small(k));
+        let of = |k| add_multiple(&key, Jacobian::INFINITY, &small(k));
+        let generator = Comb::generator(Form::Scalar);
+        let by_generator = |k| add_multiple(generator, Jacobian::INFINITY, &small(k));
         for k in [1, 2, 77, 100] {
             let points = Jacobian::to_affine(&[of(k), by_generator(2 * k)]);
             assert_eq!(points[0], points[1]);

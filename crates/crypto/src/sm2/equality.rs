@@ -1,5 +1,6 @@
-//! One verdict everywhere: the same signatures through the scalar code, the vector code, both with
-//! and without tables of keys, and OpenSSL. `TERCIO_SM2_CASES` says how many (`./test crypto`).
+//! One verdict everywhere: the same signatures through the code on 64-bit integers, in the compiler's
+//! instructions and with MULX, and the vector code, all with and without tables of keys, and
+//! OpenSSL. `TERCIO_SM2_CASES` says how many (`./test crypto`).
 
 use super::field::{Fe, P};
 use super::limbs;
@@ -73,7 +74,13 @@ fn multiple_of(point: &Affine, k: &Scalar) -> Jacobian {
 
 /// `s G + t P` by doubling and adding.
 fn sum(s: &Scalar, t: &Scalar, key: &Affine) -> Jacobian {
-    multiple_of(&Affine::GENERATOR, s).add(&multiple_of(key, t))
+    (0..256).rev().fold(Jacobian::INFINITY, |sum, bit| {
+        let add = |sum: Jacobian, k: &Scalar, point| match limbs::bits(k.limbs(), bit, 1) {
+            0 => sum,
+            _ => sum.add_affine(point),
+        };
+        add(add(sum.double(), s, &Affine::GENERATOR), t, key)
+    })
 }
 
 fn raw(r: &Scalar, s: &Scalar) -> [u8; 64] {
@@ -205,8 +212,8 @@ fn case(dice: &mut Dice, keys: &Keys) -> Case {
             // x of the sum is not below n: the key that this needs has an unknown secret.
             let (s, t) = (dice.scalar(), dice.scalar());
             if !s.is_zero() && !t.is_zero() && t != s {
-                let difference = Jacobian::from(point_with_large_x(dice))
-                    .add(&multiple_of(&Affine::GENERATOR, &s).neg());
+                let difference = multiple_of(&Affine::GENERATOR, &s).neg();
+                let difference = difference.add_affine(&point_with_large_x(dice));
                 let key = multiple_of(&affine(&difference), &t.invert());
                 case = forge(&PublicKey::from_point(affine(&key)), &s, &t).expect("no edge");
             }
@@ -251,7 +258,7 @@ fn spki(key: &[u8; 65]) -> Vec<u8> {
 /// All backends with and without tables for `keys`.
 fn verifiers(keys: &[PublicKey]) -> Vec<(String, Verifier)> {
     let mut all = vec![];
-    for backend in [Backend::Scalar, Backend::Ifma] {
+    for backend in [Backend::Portable, Backend::Scalar, Backend::Ifma] {
         if !backend.is_available() {
             report(&format!("NOT COMPARED: this processor has no {}", backend.name()));
             continue;
@@ -265,17 +272,72 @@ fn verifiers(keys: &[PublicKey]) -> Vec<(String, Verifier)> {
     all
 }
 
+/// The first seed of the cases: other seeds make other cases (`TERCIO_SM2_SEED`).
+fn seed() -> u64 {
+    std::env::var("TERCIO_SM2_SEED").map_or(1, |text| text.parse().expect("a number"))
+}
+
 #[test]
 fn digests_have_one_verdict() {
-    let mut dice = Dice(1);
-    let keys = Keys::new(&mut dice);
-    let mut verifiers = verifiers(&keys.all);
+    /// Each has its own cases and a thread.
+    const PARTS: usize = 4;
     let openssl = openssl();
+    let mut dice = Dice(seed());
+    let keys = Keys::new(&mut dice);
+    let (keys, openssl) = (&keys, openssl.as_ref());
+    let parts: Vec<Part> = std::thread::scope(|scope| {
+        let part = |i| {
+            let dice = Dice(dice.next());
+            let count = (cases() + i) / PARTS;
+            scope.spawn(move || some_digests_have_one_verdict(dice, count, keys, openssl))
+        };
+        let threads: Vec<_> = (0..PARTS).map(part).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no part fails")).collect()
+    });
+    let sum = |of: fn(&Part) -> usize| parts.iter().map(of).sum::<usize>();
+    let (total, good) = (sum(|part| part.total), sum(|part| part.good));
+    assert_eq!(total, cases());
+    let against = parts[0].against.join(", ");
+    let judge = openssl.map_or("no OpenSSL".into(), Libcrypto::version);
+    report(&format!(
+        "{total} signatures over digests (seed {}, {good} valid): {against}, {judge}: equal",
+        seed()
+    ));
+    let enough = |met: usize, what: &str| {
+        assert!(met > total / 100, "the cases are meant to meet equal and opposite points: {met}");
+        report(&format!("{met} {what} met equal or opposite points, or infinity"));
+    };
+    enough(sum(|part| part.unusual), "additions on integers");
+    #[cfg(target_arch = "x86_64")]
+    if Backend::Ifma.is_available() {
+        let met = super::verify::lanes::UNDECIDED.load(std::sync::atomic::Ordering::Relaxed);
+        enough(met, "lanes");
+    }
+}
+
+/// What a part of the cases gave.
+struct Part {
+    total: usize,
+    /// Valid signatures among them.
+    good: usize,
+    /// Additions on integers that met equal or opposite points, or infinity.
+    unusual: usize,
+    /// Who judged them.
+    against: Vec<String>,
+}
+
+fn some_digests_have_one_verdict(
+    mut dice: Dice,
+    count: usize,
+    keys: &Keys,
+    openssl: Option<&Libcrypto>,
+) -> Part {
+    let mut verifiers = verifiers(&keys.all);
     let (mut total, mut good) = (0, 0);
-    while total < cases() {
+    while total < count {
         // Batches of every size, one and none included.
-        let size = [0, 1, 2, 7, 8, 9, 130, 512][dice.below(8)].min(cases() - total);
-        let batch: Vec<Case> = (0..size).map(|_| case(&mut dice, &keys)).collect();
+        let size = [0, 1, 2, 7, 8, 9, 130, 512][dice.below(8)].min(count - total);
+        let batch: Vec<Case> = (0..size).map(|_| case(&mut dice, keys)).collect();
         let items: Vec<Prehashed<'_>> = batch
             .iter()
             .map(|case| Prehashed {
@@ -308,7 +370,7 @@ fn digests_have_one_verdict() {
             }
             assert_eq!(verdicts.len(), batch.len());
         }
-        if let Some(openssl) = &openssl {
+        if let Some(openssl) = openssl {
             for (case, verdict) in batch.iter().zip(&expected) {
                 // OpenSSL takes the hybrid form of keys too; we take one form.
                 let one_form = case.key[0] == 4;
@@ -323,16 +385,8 @@ fn digests_have_one_verdict() {
         total += size;
         good += expected.iter().filter(|verdict| **verdict).count();
     }
-    let against: Vec<&str> = verifiers.iter().map(|(name, _)| name.as_str()).collect();
-    let against = against.join(", ");
-    let judge = openssl.as_ref().map_or("no OpenSSL".into(), Libcrypto::version);
-    report(&format!("{total} signatures over digests ({good} valid): {against}, {judge}: equal"));
-    #[cfg(target_arch = "x86_64")]
-    if Backend::Ifma.is_available() {
-        let met = super::verify::lanes::UNDECIDED.load(std::sync::atomic::Ordering::Relaxed);
-        assert!(met > total / 100, "the cases are meant to meet equal and opposite points: {met}");
-        report(&format!("{met} lanes met equal or opposite points, or infinity"));
-    }
+    let against = verifiers.into_iter().map(|(name, _)| name).collect();
+    Part { total, good, unusual: super::abreast::UNUSUAL.get(), against }
 }
 
 #[test]

@@ -6,6 +6,8 @@
 //! `q (p + 1) / 2^64 = q (2^192 - 2^160 - 2^32 + 1)`.
 //!
 //! No function branches on a value or reads memory at an address that depends on one.
+//!
+//! Verification may run in other instructions: see [`Arithmetic`].
 
 use super::limbs::{self, Limbs};
 
@@ -126,30 +128,40 @@ impl Fe {
         Self(reduce([t0, t1, t2, t3, t4, t5, t6, t7]))
     }
 
+    /// Half.
+    #[inline(always)]
+    pub(crate) fn half(&self) -> Self {
+        // An odd number plus p is even.
+        let mask = (self.0[0] & 1).wrapping_neg();
+        let ([r0, r1, r2, r3], carry) = limbs::add(&self.0, &variable_prime().map(|p| p & mask));
+        let shifted = |low: u64, high: u64| low >> 1 | high << 63;
+        Self([shifted(r0, r1), shifted(r1, r2), shifted(r2, r3), shifted(r3, carry.into())])
+    }
+
     /// This to the power of a public exponent.
-    pub(crate) fn pow(&self, exponent: &Limbs) -> Self {
+    pub(crate) fn pow(&self, exponent: &Limbs, by: impl Arithmetic) -> Self {
         let mut powers = [Self::ONE; 16];
         for i in 1..16 {
-            powers[i] = powers[i - 1].mul(self);
+            powers[i] = by.mul(&powers[i - 1], self);
         }
         let mut result = Self::ONE;
         for window in (0..64).rev() {
             for _ in 0..4 {
-                result = result.square();
+                result = by.square(&result);
             }
-            result = result.mul(&powers[limbs::bits(exponent, 4 * window, 4)]);
+            result = by.mul(&result, &powers[limbs::bits(exponent, 4 * window, 4)]);
         }
         result
     }
 
     /// The inverse; zero for zero.
-    pub(crate) fn invert(&self) -> Self {
-        self.pow(&[P[0] - 2, P[1], P[2], P[3]])
+    pub(crate) fn invert(&self, by: impl Arithmetic) -> Self {
+        self.pow(&[P[0] - 2, P[1], P[2], P[3]], by)
     }
 
     /// Replaces every element by its inverse, at the price of three multiplications each and one
     /// inversion. None may be zero.
-    pub(crate) fn invert_all(elements: &mut [Self]) {
+    pub(crate) fn invert_all(elements: &mut [Self], by: impl Arithmetic) {
         if elements.is_empty() {
             return;
         }
@@ -158,15 +170,15 @@ impl Fe {
             .iter()
             .map(|element| {
                 let before = product;
-                product = product.mul(element);
+                product = by.mul(&product, element);
                 before
             })
             .collect();
         assert!(!product.is_zero(), "zero has no inverse");
-        let mut inverse = product.invert();
+        let mut inverse = product.invert(by);
         for (element, before) in elements.iter_mut().zip(&before).rev() {
-            let next = inverse.mul(element);
-            *element = inverse.mul(before);
+            let next = by.mul(&inverse, element);
+            *element = by.mul(&inverse, before);
             inverse = next;
         }
     }
@@ -180,6 +192,74 @@ impl Fe {
     #[inline(always)]
     pub(crate) fn select(&self, other: &Self, choice: u64) -> Self {
         Self(limbs::select(&self.0, &other.0, choice))
+    }
+}
+
+/// Who computes: every implementation gives the same elements.
+pub(crate) trait Arithmetic: Copy {
+    fn mul(self, a: &Fe, b: &Fe) -> Fe;
+    fn square(self, a: &Fe) -> Fe;
+    fn add(self, a: &Fe, b: &Fe) -> Fe;
+    fn sub(self, a: &Fe, b: &Fe) -> Fe;
+    fn half(self, a: &Fe) -> Fe;
+}
+
+/// The compiler's instructions, on every processor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Portable;
+
+impl Arithmetic for Portable {
+    #[inline(always)]
+    fn mul(self, a: &Fe, b: &Fe) -> Fe {
+        a.mul(b)
+    }
+
+    #[inline(always)]
+    fn square(self, a: &Fe) -> Fe {
+        a.square()
+    }
+
+    #[inline(always)]
+    fn add(self, a: &Fe, b: &Fe) -> Fe {
+        a.add(b)
+    }
+
+    #[inline(always)]
+    fn sub(self, a: &Fe, b: &Fe) -> Fe {
+        a.sub(b)
+    }
+
+    #[inline(always)]
+    fn half(self, a: &Fe) -> Fe {
+        a.half()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Arithmetic for tercio_unsafe_lanes::Mulx {
+    #[inline(always)]
+    fn mul(self, a: &Fe, b: &Fe) -> Fe {
+        Fe(Self::mul(self, &a.0, &b.0))
+    }
+
+    #[inline(always)]
+    fn square(self, a: &Fe) -> Fe {
+        Fe(Self::square(self, &a.0))
+    }
+
+    #[inline(always)]
+    fn add(self, a: &Fe, b: &Fe) -> Fe {
+        Fe(Self::add(self, &a.0, &b.0))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: &Fe, b: &Fe) -> Fe {
+        Fe(Self::sub(self, &a.0, &b.0))
+    }
+
+    #[inline(always)]
+    fn half(self, a: &Fe) -> Fe {
+        Fe(Self::half(self, &a.0))
     }
 }
 
@@ -250,6 +330,27 @@ mod tests {
             let (x, y) = (Fe(a), Fe(b));
             prop_assert_eq!(x.mul(&y).to_limbs(), slow_mul(&x.to_limbs(), &y.to_limbs()));
             prop_assert_eq!(x.square(), x.mul(&x));
+            prop_assert_eq!(x.half().double(), x);
+        }
+
+        /// On limbs of every kind, and with results that are operands again.
+        #[test]
+        #[cfg(target_arch = "x86_64")]
+        fn mulx_gives_the_same_elements(a in element(), b in element()) {
+            let Some(mulx) = tercio_unsafe_lanes::Mulx::detect() else { return Ok(()) };
+            let (mut x, mut y) = (Fe(a), Fe(b));
+            for _ in 0..4 {
+                prop_assert_eq!(Arithmetic::mul(mulx, &x, &y), x.mul(&y));
+                prop_assert_eq!(Arithmetic::square(mulx, &x), x.square());
+                prop_assert_eq!(Arithmetic::add(mulx, &x, &y), x.add(&y));
+                prop_assert_eq!(Arithmetic::sub(mulx, &x, &y), x.sub(&y));
+                prop_assert_eq!(Arithmetic::half(mulx, &x), x.half());
+                // Sums of p and a little more, which random numbers do not meet.
+                let near = x.neg().add(&Fe([b[0] & 1, 0, 0, 0]));
+                prop_assert_eq!(Arithmetic::add(mulx, &x, &near), x.add(&near));
+                prop_assert_eq!(Arithmetic::sub(mulx, &near, &x), near.sub(&x));
+                (x, y) = (x.mul(&y), x.add(&y));
+            }
         }
 
         #[test]
@@ -257,10 +358,10 @@ mod tests {
             let mut elements: Vec<Fe> = numbers.iter().map(|a| Fe(*a)).collect();
             elements.retain(|a| !a.is_zero());
             let originals = elements.clone();
-            Fe::invert_all(&mut elements);
+            Fe::invert_all(&mut elements, Portable);
             for (inverse, a) in elements.iter().zip(&originals) {
                 prop_assert_eq!(inverse.mul(a), Fe::ONE);
-                prop_assert_eq!(&a.invert(), inverse);
+                prop_assert_eq!(&a.invert(Portable), inverse);
             }
         }
     }

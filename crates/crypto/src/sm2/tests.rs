@@ -44,7 +44,7 @@ fn the_standards_example() {
     assert_eq!(signature.to_bytes(), expected);
     let good = Item { key: key.as_bytes(), message: b"message digest", signature: &expected };
     let bad = Item { message: b"message Digest", ..good };
-    for backend in [Backend::Scalar, Backend::Ifma] {
+    for backend in [Backend::Portable, Backend::Scalar, Backend::Ifma] {
         if !backend.is_available() {
             continue;
         }

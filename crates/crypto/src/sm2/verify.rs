@@ -8,9 +8,10 @@
 
 use super::cache::Cache;
 use super::comb::{Comb, Form};
+use super::field::{Arithmetic, Portable};
+use super::integers;
 use super::key::{PublicKey, UserId};
-use super::order::Scalar;
-use super::point::{Affine, Jacobian};
+use super::point::Affine;
 use super::signature::{Equation, Signature};
 use crate::sm3::{Message, Start, digest_many};
 use std::sync::Arc;
@@ -20,7 +21,10 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backend {
-    /// 64-bit integers, on every processor.
+    /// 64-bit integers in the compiler's instructions: what [`Self::Scalar`] is on a processor
+    /// without MULX.
+    Portable,
+    /// 64-bit integers, with MULX where the processor has it.
     Scalar,
     /// AVX-512 IFMA, eight signatures abreast.
     Ifma,
@@ -37,7 +41,7 @@ impl Backend {
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
-            Self::Scalar => true,
+            Self::Portable | Self::Scalar => true,
             Self::Ifma => Engine::ifma().is_some(),
         }
     }
@@ -46,6 +50,7 @@ impl Backend {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Portable => "portable",
             Self::Scalar => "scalar",
             Self::Ifma => "ifma",
         }
@@ -60,7 +65,9 @@ pub struct Unavailable(pub Backend);
 /// A backend that the processor is known to have.
 #[derive(Clone, Copy, Debug)]
 enum Engine {
-    Scalar,
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Mulx(tercio_unsafe_lanes::Mulx),
     #[cfg(target_arch = "x86_64")]
     Ifma(tercio_unsafe_lanes::Ifma),
 }
@@ -76,13 +83,65 @@ impl Engine {
         None
     }
 
+    /// The fastest on 64-bit integers.
+    fn scalar() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(mulx) = tercio_unsafe_lanes::Mulx::detect() {
+            return Self::Mulx(mulx);
+        }
+        Self::Portable
+    }
+
     fn form(self) -> Form {
         match self {
-            Self::Scalar => Form::Scalar,
             #[cfg(target_arch = "x86_64")]
             Self::Ifma(_) => Form::Vector,
+            _ => Form::Scalar,
         }
     }
+
+    /// The answers to questions about x.
+    fn answer(self, questions: &[(&Key, &Equation)]) -> Vec<bool> {
+        match self {
+            Self::Portable => on_integers(questions, Portable),
+            #[cfg(target_arch = "x86_64")]
+            Self::Mulx(mulx) => on_integers(questions, mulx),
+            #[cfg(target_arch = "x86_64")]
+            Self::Ifma(ifma) => lanes::answer(ifma, questions),
+        }
+    }
+}
+
+/// Answers questions without and with a table apart, and puts the answers in the questions' order.
+fn apart(
+    questions: &[(&Key, &Equation)],
+    untabled: impl FnOnce(&[(&Affine, &Equation)]) -> Vec<bool>,
+    tabled: impl FnOnce(&[(&Comb, &Affine, &Equation)]) -> Vec<bool>,
+) -> Vec<bool> {
+    let (mut points, mut tables) = (vec![], vec![]);
+    for (key, equation) in questions {
+        match key {
+            Key::Met(key) => points.push((&key.point, *equation)),
+            Key::Tabled { comb, key, .. } => tables.push((&**comb, &key.point, *equation)),
+        }
+    }
+    let (mut untabled, mut tabled) = (untabled(&points).into_iter(), tabled(&tables).into_iter());
+    let answer = |(key, _): &(&Key, &Equation)| match key {
+        Key::Met(_) => untabled.next(),
+        Key::Tabled { .. } => tabled.next(),
+    };
+    questions.iter().map(answer).map(|answer| answer.expect("one answer a question")).collect()
+}
+
+fn on_integers(questions: &[(&Key, &Equation)], by: impl Arithmetic) -> Vec<bool> {
+    apart(
+        questions,
+        |points| integers::with_points(points, by),
+        |tables| {
+            let tables: Vec<_> = tables.iter().map(|(comb, _, e)| (*comb, *e)).collect();
+            integers::with_tables(&tables, by)
+        },
+    )
 }
 
 /// Issues about `count` of the vector backend's multiply instructions and says how many, for
@@ -128,6 +187,7 @@ enum Key {
 /// Verifies signatures of one user id, and remembers keys that it meets often.
 #[derive(Clone, Debug)]
 pub struct Verifier {
+    backend: Backend,
     engine: Engine,
     user: UserId,
     cache: Cache,
@@ -149,11 +209,12 @@ impl Verifier {
     /// When the processor lacks what the backend needs.
     pub fn new(backend: Backend, user: UserId, tables: usize) -> Result<Self, Unavailable> {
         let engine = match backend {
-            Backend::Scalar => Some(Engine::Scalar),
+            Backend::Portable => Some(Engine::Portable),
+            Backend::Scalar => Some(Engine::scalar()),
             Backend::Ifma => Engine::ifma(),
         };
         let engine = engine.ok_or(Unavailable(backend))?;
-        Ok(Self { engine, user, cache: Cache::new(tables, engine.form()) })
+        Ok(Self { backend, engine, user, cache: Cache::new(tables, engine.form()) })
     }
 
     /// The size of a key's table.
@@ -162,11 +223,7 @@ impl Verifier {
     /// Where the arithmetic runs.
     #[must_use]
     pub fn backend(&self) -> Backend {
-        match self.engine {
-            Engine::Scalar => Backend::Scalar,
-            #[cfg(target_arch = "x86_64")]
-            Engine::Ifma(_) => Backend::Ifma,
-        }
+        self.backend
     }
 
     /// Makes the table of a key that will be met often, rather than when it has been.
@@ -243,121 +300,45 @@ impl Verifier {
         signed: impl Iterator<Item = (&'a [u8], &'a [u8; 32])>,
     ) -> Vec<bool> {
         let mut verdicts = vec![false; keys.len()];
-        let mut questions: Vec<(usize, &Key, Equation)> = Vec::with_capacity(keys.len());
+        let (mut places, mut equations) = (vec![], vec![]);
         for (i, (key, (signature, digest))) in keys.iter().zip(signed).enumerate() {
             let equation = Signature::from_bytes(signature)
                 .ok()
                 .and_then(|signature| Equation::new(&signature, digest));
             if let (Some(key), Some(equation)) = (key, equation) {
-                questions.push((i, key, equation));
+                places.push(i);
+                equations.push((key, equation));
             }
         }
-        match self.engine {
-            Engine::Scalar => {
-                for together in questions.chunks(TOGETHER) {
-                    let asked: Vec<_> = together.iter().map(|(_, key, e)| (*key, e)).collect();
-                    for ((i, ..), holds) in together.iter().zip(hold(&asked)) {
-                        verdicts[*i] = holds;
-                    }
-                }
-            }
-            #[cfg(target_arch = "x86_64")]
-            Engine::Ifma(ifma) => lanes::decide(ifma, &questions, &mut verdicts),
+        let questions: Vec<_> = equations.iter().map(|(key, equation)| (*key, equation)).collect();
+        for (i, answer) in places.into_iter().zip(self.engine.answer(&questions)) {
+            verdicts[i] = answer;
         }
         verdicts
     }
 }
 
-/// Whether a signature over a digest is good: the plain path, one at a time.
+/// Whether a signature over a digest is good: one, on 64-bit integers.
 #[must_use]
 pub fn verify_digest(key: &PublicKey, digest: &[u8; 32], signature: &Signature) -> bool {
-    Equation::new(signature, digest).is_some_and(|equation| holds(&Key::Met(*key), &equation))
+    Equation::new(signature, digest).is_some_and(|equation| alone(&key.point, &equation))
 }
 
-/// How many questions share an inversion: enough that its share of each is small, and few enough
-/// that their tables stay in the first cache.
-const TOGETHER: usize = 32;
-
-/// Width of the digits on a key without a table.
-const WIDTH: usize = 5;
-/// How many odd multiples of the key they take.
-const ODD: usize = 1 << (WIDTH - 2);
-
-/// The question about x, on 64-bit integers.
-fn holds(key: &Key, equation: &Equation) -> bool {
-    hold(&[(key, equation)])[0]
-}
-
-/// The question about x of each.
-fn hold(questions: &[(&Key, &Equation)]) -> Vec<bool> {
-    let generator = Comb::generator(Form::Scalar);
-    let mut multiples = Vec::with_capacity(ODD * questions.len());
-    for (key, _) in questions {
-        if let Key::Met(key) = key {
-            odd_multiples(&key.point, &mut multiples);
-        }
+/// One answer, on 64-bit integers.
+fn alone(point: &Affine, equation: &Equation) -> bool {
+    let question = [(point, equation)];
+    #[cfg(target_arch = "x86_64")]
+    if let Some(mulx) = tercio_unsafe_lanes::Mulx::detect() {
+        return integers::with_points(&question, mulx)[0];
     }
-    let multiples = Jacobian::to_affine(&multiples);
-    let mut of_key = multiples.chunks_exact(ODD);
-    let holds = |(key, equation): &(&Key, &Equation)| {
-        let sum = match key {
-            Key::Met(_) => {
-                multiple(of_key.next().expect("each key's multiples were made"), &equation.t)
-            }
-            Key::Tabled { comb, .. } => comb.add_multiple(Jacobian::INFINITY, &equation.t),
-        };
-        let sum = generator.add_multiple(sum, &equation.s);
-        let zz = sum.z.square();
-        !sum.is_infinity() && equation.x().iter().any(|x| x.mul(&zz) == sum.x)
-    };
-    questions.iter().map(holds).collect()
-}
-
-/// Appends P, 3 P, 5 P and so on, [`ODD`] of them.
-fn odd_multiples(point: &Affine, multiples: &mut Vec<Jacobian>) {
-    let point = Jacobian::from(*point);
-    let twice = point.double();
-    let next = |sum: &Jacobian| Some(sum.add(&twice));
-    multiples.extend(std::iter::successors(Some(point), next).take(ODD));
-}
-
-/// `k P` from the odd multiples of P, with signed digits that are odd or zero, most of them zero.
-fn multiple(odd: &[Affine], k: &Scalar) -> Jacobian {
-    let mut sum = Jacobian::INFINITY;
-    for digit in non_adjacent_form::<WIDTH>(k).iter().rev() {
-        sum = sum.double();
-        match *digit {
-            0 => {}
-            1.. => sum = sum.add_affine(&odd[usize::from(digit.unsigned_abs() / 2)]),
-            _ => sum = sum.add_affine(&odd[usize::from(digit.unsigned_abs() / 2)].neg()),
-        }
-    }
-    sum
-}
-
-/// Digits, least significant first, each zero or odd and below 2^(WIDTH - 1) in magnitude, at most
-/// one in WIDTH neighbours not zero.
-fn non_adjacent_form<const WIDTH: usize>(k: &Scalar) -> [i8; 257] {
-    let mut digits = [0; 257];
-    let (mut at, mut carry) = (0, 0);
-    while at < 257 {
-        let bits = super::limbs::bits(k.limbs(), at, WIDTH) + carry;
-        if bits & 1 == 0 {
-            at += 1;
-            continue;
-        }
-        carry = usize::from(bits >= 1 << (WIDTH - 1));
-        digits[at] = (bits as i32 - ((carry as i32) << WIDTH)) as i8;
-        at += WIDTH;
-    }
-    digits
+    integers::with_points(&question, Portable)[0]
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod lanes {
     //! The question about x, eight at a time.
 
-    use super::{Comb, Equation, Form, Key, holds};
+    use super::{Affine, Comb, Equation, Form, Key, alone, apart};
     use tercio_unsafe_lanes::{Ifma, Job, Key as LaneKey, MONTGOMERY_BITS, Outcome};
 
     /// How many lanes met a case outside of the formulas: tests show that theirs do.
@@ -365,47 +346,52 @@ pub(super) mod lanes {
     pub(in crate::sm2) static UNDECIDED: std::sync::atomic::AtomicUsize =
         std::sync::atomic::AtomicUsize::new(0);
 
-    pub(super) fn decide(ifma: Ifma, questions: &[(usize, &Key, Equation)], verdicts: &mut [bool]) {
-        let is_tabled = |key: &Key| matches!(key, Key::Tabled { .. });
-        for tabled in [false, true] {
-            let chosen: Vec<_> =
-                questions.iter().filter(|(_, key, _)| is_tabled(key) == tabled).collect();
-            if chosen.is_empty() {
-                continue;
-            }
-            let generator = match tabled {
-                true => Comb::generator(Form::Vector),
-                false => Comb::generator_window(),
-            };
-            let jobs: Vec<Job<'_>> = chosen
-                .iter()
-                .map(|(_, key, equation)| Job {
-                    s: equation.s.to_odd(),
-                    t: equation.t.to_odd(),
-                    key: match key {
-                        Key::Met(key) => LaneKey::Point(Form::Vector.row(&key.point)),
-                        Key::Tabled { comb, .. } => LaneKey::Table(comb.as_lanes()),
-                    },
-                    x: equation.x().map(|x| x.to_montgomery(MONTGOMERY_BITS)),
-                })
-                .collect();
-            let outcomes = ifma.check(&generator.as_lanes(), &jobs);
-            #[cfg(test)]
-            UNDECIDED.fetch_add(
-                outcomes.iter().filter(|outcome| **outcome == Outcome::Undecided).count(),
-                std::sync::atomic::Ordering::Relaxed,
-            );
-            for ((i, key, equation), outcome) in chosen.into_iter().zip(outcomes) {
-                verdicts[*i] = match (outcome, key) {
-                    (Outcome::Equal, _) => true,
-                    (Outcome::Different, _) => false,
-                    // The scalar code has no case that it does not cover. It takes the point,
-                    // since the table's coordinates have the vector's form.
-                    (Outcome::Undecided, Key::Met(key) | Key::Tabled { key, .. }) => {
-                        holds(&Key::Met(*key), equation)
-                    }
-                };
-            }
-        }
+    pub(super) fn answer(ifma: Ifma, questions: &[(&Key, &Equation)]) -> Vec<bool> {
+        apart(
+            questions,
+            |points| {
+                let keyed = points.iter().map(|(point, equation)| {
+                    (LaneKey::Point(Form::Vector.row(point)), *point, *equation)
+                });
+                check(ifma, Comb::generator_window(Form::Vector), keyed.collect())
+            },
+            |tables| {
+                let keyed = tables.iter().map(|(comb, point, equation)| {
+                    (LaneKey::Table(comb.as_lanes()), *point, *equation)
+                });
+                check(ifma, Comb::generator(Form::Vector), keyed.collect())
+            },
+        )
+    }
+
+    fn check(
+        ifma: Ifma,
+        generator: &Comb,
+        questions: Vec<(LaneKey<'_>, &Affine, &Equation)>,
+    ) -> Vec<bool> {
+        let jobs: Vec<Job<'_>> = questions
+            .iter()
+            .map(|(key, _, equation)| Job {
+                s: equation.s.to_odd(),
+                t: equation.t.to_odd(),
+                key: *key,
+                x: equation.x().map(|x| x.to_montgomery(MONTGOMERY_BITS)),
+            })
+            .collect();
+        let outcomes = ifma.check(&generator.as_lanes(), &jobs);
+        #[cfg(test)]
+        UNDECIDED.fetch_add(
+            outcomes.iter().filter(|outcome| **outcome == Outcome::Undecided).count(),
+            std::sync::atomic::Ordering::Relaxed,
+        );
+        let decided = |(outcome, (_, point, equation)): (_, &(_, &Affine, &Equation))| match outcome
+        {
+            Outcome::Equal => true,
+            Outcome::Different => false,
+            // The code on 64-bit integers has no case that it does not cover. It takes the point,
+            // since the table's coordinates have the vector's form.
+            Outcome::Undecided => alone(point, equation),
+        };
+        outcomes.into_iter().zip(&questions).map(decided).collect()
     }
 }
