@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use tercio_crypto::hash;
-use tercio_execution::{AppError, Application, Context, MerkleMap, Operation, Replies};
+use tercio_execution::{AppError, Application, Context, MerkleMap, Operation, Replies, TreeTop};
 use tercio_types::{ClientId, Digest, Suite};
 
 /// What one operation costs and gives.
@@ -90,6 +90,11 @@ impl Application for Counter {
             self.tree.set(&client.0.to_be_bytes(), Some(value));
         }
         self.tree.root()
+    }
+
+    fn state_top(&mut self) -> Option<TreeTop> {
+        self.state_digest();
+        Some(self.tree.top())
     }
 
     /// One chunk a client: its id in big-endian, and its count in little-endian.

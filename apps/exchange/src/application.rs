@@ -2,7 +2,7 @@
 
 use crate::{Command, Exchange};
 use bytes::Bytes;
-use tercio_execution::{AppError, Application, Context, Operation, Replies};
+use tercio_execution::{AppError, Application, Context, Operation, Replies, TreeTop};
 use tercio_types::Digest;
 use tercio_wire::Encode;
 
@@ -27,6 +27,10 @@ impl Application for Exchange {
 
     fn state_digest(&mut self) -> Digest {
         self.digest()
+    }
+
+    fn state_top(&mut self) -> Option<TreeTop> {
+        Some(self.top())
     }
 
     fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {

@@ -18,7 +18,7 @@ use crate::{Exchange, Side};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use tercio_crypto::hash;
-use tercio_execution::MerkleMap;
+use tercio_execution::{MerkleMap, TreeTop};
 use tercio_types::{ClientId, Digest, Suite};
 use tercio_wire::{DecodeError, Reader};
 use thiserror::Error;
@@ -101,6 +101,12 @@ impl Exchange {
             }
         }
         self.tree.map.root()
+    }
+
+    /// The upper part of the tree of chunks.
+    pub(crate) fn top(&mut self) -> TreeTop {
+        self.digest();
+        self.tree.map.top()
     }
 
     /// All chunks in ascending order of label.

@@ -232,6 +232,8 @@ pub enum Evidence {
         seq: SeqNum,
         /// What differs first.
         what: CheckpointField,
+        /// The digest of the application's state that it signed.
+        state: Digest,
     },
 }
 

@@ -315,6 +315,36 @@ fn c2_a_diverged_replica_is_told() {
     );
 }
 
+/// C2: what another signed before we were there is compared when we are.
+#[test]
+fn c2_what_was_said_before_is_compared_too() {
+    let mut net = Net::with(4, |_| {});
+    let (by, seq, state) = (ReplicaId(3), SeqNum(8), Digest([9; 32]));
+    let checkpoint = Checkpoint {
+        seq,
+        height: Height(8),
+        block: state,
+        results: state,
+        state,
+        clients: state,
+        membership: state,
+        epoch: Epoch(0),
+        time: Timestamp(0),
+    };
+    let key = tercio_wire::checkpoint_key(SUITE, by, &checkpoint).to_array();
+    let signature = net.rings[3].signer().sign(&key);
+    net.inject(3, 0, &PbftMessage::Checkpoint { checkpoint, signature });
+    net.settle();
+    assert_eq!(net.peer(0).evidence, []);
+    for k in 1..=8 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.settle();
+    }
+    let what = CheckpointField::Block;
+    assert_eq!(net.peer(0).evidence, [Evidence::Divergence { replica: by, seq, what, state }]);
+}
+
 /// C4: with attestations on, a quorum signs every block.
 #[test]
 fn c4_blocks_are_attested() {

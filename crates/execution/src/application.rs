@@ -1,5 +1,6 @@
 //! The application as a deterministic state machine over opaque operations (seed 004).
 
+use crate::TreeTop;
 use bytes::Bytes;
 use std::ops::Range;
 use tercio_types::{ClientId, Digest, Height, RequestSeq, Timestamp};
@@ -140,6 +141,13 @@ pub trait Application: Send {
     /// that each chunk can be checked alone against a certified digest. The cost must be
     /// proportional to what changed since the last call. [`crate::check_contract`] tests it.
     fn state_digest(&mut self) -> Digest;
+
+    /// The upper part of the tree whose root [`Self::state_digest`] is, at about the same cost
+    /// ([`MerkleMap::top`](crate::MerkleMap::top) has it). With it a replica can say in which
+    /// range of labels another's state differs; without, only that it does.
+    fn state_top(&mut self) -> Option<TreeTop> {
+        None
+    }
 
     /// The state as labelled chunks in ascending order of label, together the whole of it. What is
     /// handed out stays as it is while execution goes on (copy-on-write or an owned copy). A label

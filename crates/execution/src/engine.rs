@@ -13,7 +13,7 @@
 
 use crate::client_table::{Admission, ClientTable};
 use crate::reply::{PackageReply, Status, result_leaf, results_digest};
-use crate::{AppError, Application, Context, Operation, Proposal, Replies};
+use crate::{AppError, Application, Context, Operation, Proposal, Replies, TreeTop};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -400,6 +400,11 @@ impl Engine {
             epoch: self.epoch,
             time: self.time,
         }
+    }
+
+    /// The upper part of the tree of the application's state, if it keeps one.
+    pub fn state_top(&mut self) -> Option<TreeTop> {
+        self.app.state_top()
     }
 
     /// All that [`Self::restore`] needs beside the checkpoint of the same moment, as labelled

@@ -15,6 +15,7 @@ mod merkle_map;
 mod reasons;
 mod reply;
 mod store;
+mod top;
 mod transaction;
 mod tree;
 
@@ -26,6 +27,7 @@ pub use engine::{
 pub use merkle_map::MerkleMap;
 pub use reply::{OpResult, PackageReply, decode_results, encode_results, results_digest};
 pub use store::{CHUNK_BYTES, Store};
+pub use top::{LabelRange, Shown, TOP_LEVELS, TopNode, TreeTop};
 pub use transaction::{Footprint, Keyed, Outcome, Transaction, View};
 pub use tree::{
     MAX_CHUNK, MAX_LABEL, TreeBuilder, check_contract, chunks_root, inner_digest, leaf_digest,

@@ -6,6 +6,7 @@
 //! A change marks the path above it; [`MerkleMap::root`] hashes marked nodes only.
 
 use crate::key_bits::{bit, first_difference};
+use crate::top::{SHORT, Shown, TOP_LEVELS, TopNode, TreeTop};
 use crate::tree::{inner_digest, leaf_digest};
 use bytes::Bytes;
 use tercio_types::{Digest, EMPTY_ROOT, Suite};
@@ -235,5 +236,43 @@ impl MerkleMap {
         }
         self.path = open;
         self.nodes[root as usize].digest.expect("the root was hashed last")
+    }
+
+    /// The upper levels of the tree as it is. The cost is that of [`Self::root`], and a walk down
+    /// from each of some hundred nodes.
+    pub fn top(&mut self) -> TreeTop {
+        self.root();
+        let mut nodes = Vec::new();
+        if let Some(root) = self.root {
+            self.show(root, TOP_LEVELS, &mut nodes);
+        }
+        TreeTop { nodes }
+    }
+
+    /// Adds a node and what is shown below it.
+    fn show(&self, at: u32, levels: u32, nodes: &mut Vec<TopNode>) {
+        let node = &self.nodes[at as usize];
+        let digest = node.digest.expect("the root was hashed just now");
+        let label = self.first_label(at);
+        let first = Bytes::copy_from_slice(&label[..label.len().min(SHORT)]);
+        let shown = match &node.shape {
+            Shape::Leaf { value, .. } if label.len() <= SHORT => Shown::Leaf(*value),
+            Shape::Inner { .. } if levels > 0 => Shown::Inner,
+            Shape::Leaf { .. } | Shape::Inner { .. } => Shown::Nothing,
+        };
+        nodes.push(TopNode { digest, first, shown });
+        if let (Shape::Inner { children, .. }, Shown::Inner) = (&node.shape, shown) {
+            children.iter().for_each(|child| self.show(*child, levels - 1, nodes));
+        }
+    }
+
+    /// The first label at or below a node.
+    fn first_label(&self, mut at: u32) -> &Bytes {
+        loop {
+            match &self.nodes[at as usize].shape {
+                Shape::Leaf { label, .. } => return label,
+                Shape::Inner { children, .. } => at = children[0],
+            }
+        }
     }
 }

@@ -15,7 +15,7 @@
 //! So a snapshot shares memory with the store, and costs what changed since the last one.
 
 use crate::key_bits::{bit, first_difference};
-use crate::{AppError, MerkleMap};
+use crate::{AppError, MerkleMap, TreeTop};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -306,6 +306,12 @@ impl Store {
     pub fn digest(&mut self) -> Digest {
         self.flush();
         self.tree.root()
+    }
+
+    /// The upper part of the tree of chunks.
+    pub fn top(&mut self) -> TreeTop {
+        self.flush();
+        self.tree.top()
     }
 
     /// The content as labelled chunks in ascending order. They share memory with the store, and

@@ -4,7 +4,7 @@
 //! transaction touches. [`Keyed`] executes one transaction after the other, which makes an
 //! [`Application`] of a [`Transaction`].
 
-use crate::{AppError, Application, Context, Operation, Replies, Store};
+use crate::{AppError, Application, Context, Operation, Replies, Store, TreeTop};
 use bytes::Bytes;
 use std::cell::OnceCell;
 use tercio_types::{Digest, Suite};
@@ -198,6 +198,10 @@ impl<T: Transaction> Application for Keyed<T> {
 
     fn state_digest(&mut self) -> Digest {
         self.store_mut().digest()
+    }
+
+    fn state_top(&mut self) -> Option<TreeTop> {
+        Some(self.store_mut().top())
     }
 
     fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {

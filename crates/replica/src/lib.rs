@@ -17,6 +17,7 @@
 mod app_text;
 pub mod client_home;
 pub mod config;
+mod divergence;
 mod error;
 pub mod genesis;
 mod home;
@@ -34,6 +35,7 @@ pub mod transfer;
 
 pub use client_home::ClientHome;
 pub use config::{ConfigError, Data, ReplicaConfig};
+pub use divergence::Divergence;
 pub use error::{NodeError, StartError};
 pub use genesis::{App, Genesis};
 pub use home::{Home, Part};

@@ -1,5 +1,6 @@
 //! One replica without sockets, threads or clocks.
 
+use crate::divergence::Divergence;
 use crate::home::Home;
 use crate::repair::RepairStatus;
 use crate::stages::{Outbox, Stages};
@@ -131,6 +132,8 @@ pub struct NodeStatus {
     pub dropped: BTreeMap<&'static str, u64>,
     /// How others broke the protocol, by reason.
     pub evidence: BTreeMap<&'static str, u64>,
+    /// How states differ that others signed, the last of each replica.
+    pub divergences: BTreeMap<ReplicaId, Divergence>,
     /// What the links dropped or lost, by reason. Empty without sockets.
     pub links: BTreeMap<&'static str, u64>,
     /// The other replicas. Empty without sockets.

@@ -7,12 +7,14 @@
 
 use crate::NodeStatus;
 use crate::transfer::{SourceStatus, TransferStatus};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use tercio_execution::LabelRange;
 
 /// The name of the file.
 pub const STATUS_FILE: &str = "status.json";
@@ -59,6 +61,8 @@ pub struct ReplicaReport {
     pub transfer: Option<TransferReport>,
     /// When its log was lost: what keeps it from voting.
     pub learning: Option<String>,
+    /// How states differ that others signed, the last of each replica.
+    pub divergences: Vec<DivergenceReport>,
     /// Whether clients are turned away.
     pub busy: bool,
     /// How many blocks of its log are damaged.
@@ -146,6 +150,41 @@ pub struct DroppedReport {
     pub reason: String,
 }
 
+/// How a state differs that another replica signed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DivergenceReport {
+    /// The other replica.
+    pub replica: u16,
+    /// The sequence number of the checkpoint.
+    pub number: u64,
+    /// What differs first: `the state digest`, say.
+    pub what: String,
+    /// The ranges of keys in which it differs; none as long as the other has not shown them.
+    pub keys: Vec<KeyRange>,
+}
+
+/// A range of keys, as text: in quotes what can be printed, everything else in hexadecimal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRange {
+    /// The first key; none when the range begins with the state.
+    pub from: Option<String>,
+    /// The first key behind it; none when it ends with the state.
+    pub to: Option<String>,
+}
+
+impl From<&LabelRange> for KeyRange {
+    fn from(range: &LabelRange) -> Self {
+        let text = |label: &Bytes| {
+            if label.iter().all(u8::is_ascii_graphic) {
+                return format!("\"{}\"", label.escape_ascii());
+            }
+            label.iter().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+        };
+        let from = Some(&range.from).filter(|label| !label.is_empty()).map(text);
+        Self { from, to: range.to.as_ref().map(text) }
+    }
+}
+
 impl From<&TransferStatus> for TransferReport {
     fn from(status: &TransferStatus) -> Self {
         let source = |source: &SourceStatus| SourceReport {
@@ -195,6 +234,14 @@ impl ReplicaReport {
             fetched_block_bytes: status.fetched_block_bytes,
             transfer: status.transfer.as_ref().map(TransferReport::from),
             learning: protocol.learning.as_ref().map(ToString::to_string),
+            divergences: (status.divergences.iter())
+                .map(|(replica, divergence)| DivergenceReport {
+                    replica: replica.0,
+                    number: divergence.seq.0,
+                    what: divergence.what.to_string(),
+                    keys: divergence.keys.iter().map(KeyRange::from).collect(),
+                })
+                .collect(),
             busy: status.busy,
             damaged_blocks: status.repair.damaged,
             repaired_blocks: status.repair.repaired,

@@ -13,7 +13,7 @@ use tercio_replica::sync::SyncSettings;
 use tercio_replica::{
     Durability, LedgerSettings, NoLog, Node, NodeError, NodeSettings, NodeStatus, Output,
 };
-use tercio_types::{Principal, ReplicaId};
+use tercio_types::{ClientId, Principal, ReplicaId, RequestSeq};
 
 /// How a machine goes down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +151,11 @@ impl Host {
     #[must_use]
     pub fn deeds(&self) -> Vec<crate::witness::Deed> {
         self.journal.take()
+    }
+
+    /// Damages what the application's memory has of one operation, until the next start.
+    pub fn damage_memory(&self, client: ClientId, seq: RequestSeq) {
+        self.journal.damage(client, seq);
     }
 
     /// Starts the replica from what is on the disk.

@@ -4,9 +4,9 @@
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tercio_crypto::hash;
-use tercio_execution::{AppError, Application, Context, Operation, Replies, chunks_root};
+use tercio_execution::{AppError, Application, Context, MerkleMap, Operation, Replies, TreeTop};
 use tercio_types::{ClientId, Digest, Height, RequestSeq, Suite};
 
 /// An operation, and the place that it got.
@@ -43,17 +43,33 @@ pub enum Deed {
 
 /// Where a witness writes, and a checker reads.
 #[derive(Clone, Debug, Default)]
-pub struct Journal(Arc<Mutex<Vec<Deed>>>);
+pub struct Journal(Arc<Mutex<Pages>>);
+
+#[derive(Debug, Default)]
+struct Pages {
+    deeds: Vec<Deed>,
+    /// An entry of the witness's memory that is damaged: its place is another.
+    damaged: Option<(ClientId, RequestSeq)>,
+}
 
 impl Journal {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().expect("no holder panics")
+    }
+
     fn write(&self, deed: Deed) {
-        self.0.lock().expect("no holder panics").push(deed);
+        self.pages().deeds.push(deed);
     }
 
     /// What was written since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<Deed> {
-        std::mem::take(&mut *self.0.lock().expect("no holder panics"))
+        std::mem::take(&mut self.pages().deeds)
+    }
+
+    /// Damages what the witness remembers of one operation.
+    pub fn damage(&self, client: ClientId, seq: RequestSeq) {
+        self.pages().damaged = Some((client, seq));
     }
 }
 
@@ -74,10 +90,24 @@ impl Witness {
     pub fn new(journal: Journal, suite: Suite) -> Self {
         Self { journal, suite, ..Self::default() }
     }
+
+    /// The tree of the state as it is.
+    fn tree(&mut self) -> MerkleMap {
+        let mut tree = MerkleMap::new(self.suite);
+        for (label, chunk) in self.snapshot() {
+            tree.set(&label, Some(hash(self.suite, &[&chunk])));
+        }
+        tree
+    }
 }
 
 /// How many of a client's numbers share a chunk.
 const PAGE: u64 = 4;
+
+/// The label of the chunk that has this number of a client.
+pub(crate) fn label(client: ClientId, seq: RequestSeq) -> Vec<u8> {
+    [client.0.to_be_bytes(), (seq.0 / PAGE).to_be_bytes()].concat()
+}
 
 fn word(bytes: &[u8], at: usize) -> Result<u64, AppError> {
     let bytes = bytes.get(at..at + 8).and_then(|b| b.first_chunk());
@@ -105,16 +135,21 @@ impl Application for Witness {
     }
 
     fn state_digest(&mut self) -> Digest {
-        chunks_root(self.suite, &self.snapshot())
+        self.tree().root()
+    }
+
+    fn state_top(&mut self) -> Option<TreeTop> {
+        Some(self.tree().top())
     }
 
     /// Under no label the hash over all operations in order; under a client's id and the number
     /// of a page, number and place of the operations of that page.
     fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
         let mut chunks = BTreeMap::from([(vec![], self.digest.0.to_vec())]);
-        for ((client, seq), place) in &self.places {
-            let label = [client.0.to_be_bytes(), (seq.0 / PAGE).to_be_bytes()].concat();
-            let chunk: &mut Vec<u8> = chunks.entry(label).or_default();
+        let damaged = self.journal.pages().damaged;
+        for (&(client, seq), place) in &self.places {
+            let place = place + u64::from(damaged == Some((client, seq)));
+            let chunk: &mut Vec<u8> = chunks.entry(label(client, seq)).or_default();
             chunk.extend_from_slice(&seq.0.to_le_bytes());
             chunk.extend_from_slice(&place.to_le_bytes());
         }

@@ -3,11 +3,14 @@
 use super::seconds;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use tercio_replica::report::ReplicaReport;
+use tercio_replica::report::{DivergenceReport, KeyRange, ReplicaReport};
 use tercio_types::Membership;
 
 /// With work to do, so long without progress is worth a sentence, in milliseconds.
 const STALL_MS: u64 = 1000;
+
+/// The most ranges of keys that a sentence names.
+const RANGES: usize = 4;
 
 /// The phases of a transfer of state that is over.
 const ENDED: [&str; 3] = ["done", "blocks", "nobody"];
@@ -143,6 +146,7 @@ impl Network {
         sentences.extend(stall);
         sentences.extend(link_problems(&up, &missing));
         sentences.extend(bad_sources(&up));
+        sentences.extend(divergences(&up));
         sentences.extend(disagreement(&up));
         if sentences.is_empty() {
             sentences.push(match f {
@@ -208,6 +212,34 @@ fn bad_sources(up: &[&ReplicaReport]) -> Vec<String> {
         }
     }
     sentences
+}
+
+/// Replicas that signed another state than those that report it, and in which keys it differs.
+fn divergences(up: &[&ReplicaReport]) -> Vec<String> {
+    let mut by_text: BTreeMap<(u16, String), Vec<u16>> = BTreeMap::new();
+    for report in up {
+        for divergence in &report.divergences {
+            let DivergenceReport { replica, number, what, keys } = divergence;
+            let range = |KeyRange { from, to }: &KeyRange| match (from, to) {
+                (None, None) => "all of them".to_owned(),
+                (Some(from), None) => format!("from {from} on"),
+                (None, Some(to)) => format!("below {to}"),
+                (Some(from), Some(to)) => format!("from {from} to below {to}"),
+            };
+            let more = if keys.len() > RANGES { ", .." } else { "" };
+            let named: Vec<String> = keys.iter().take(RANGES).map(range).collect();
+            let keys = match named.is_empty() {
+                true => "it has not shown in which keys".to_owned(),
+                false => format!("keys {}{more}", named.join(", ")),
+            };
+            let text = format!("differs at number {number} in {what}: {keys}");
+            by_text.entry((*replica, text)).or_default().push(report.id);
+        }
+    }
+    let sentence = |((id, text), by): ((u16, String), Vec<u16>)| {
+        format!("replica {id} signed a state that {text} (compared by {})", replicas(&by))
+    };
+    by_text.into_iter().map(sentence).collect()
 }
 
 /// Two states at one number.
@@ -327,6 +359,35 @@ mod tests {
             "replicas 0 and 1 have no link to replica 2: refused: another network"
         );
         assert!(sentences[1].starts_with("replicas 2 and 3 DISAGREE"), "{sentences:?}");
+    }
+
+    #[test]
+    fn a_state_that_differs_is_named_with_its_keys() {
+        let key = |text: &str| Some(text.to_owned());
+        let differs = |keys| DivergenceReport {
+            replica: 3,
+            number: 128,
+            what: "the state digest".into(),
+            keys,
+        };
+        let keys = vec![
+            KeyRange { from: None, to: key("\"b\"") },
+            KeyRange { from: key("0x00ff"), to: None },
+        ];
+        let mut reports: Vec<_> = (0..4).map(up).collect();
+        for id in [0, 1] {
+            reports[id].divergences = vec![differs(keys.clone())];
+        }
+        reports[2].divergences = vec![differs(vec![])];
+        assert_eq!(
+            network(reports.into_iter().map(state).collect()).sentences,
+            [
+                "replica 3 signed a state that differs at number 128 in the state digest: it has \
+                 not shown in which keys (compared by replica 2)",
+                "replica 3 signed a state that differs at number 128 in the state digest: keys \
+                 below \"b\", from 0x00ff on (compared by replicas 0 and 1)",
+            ]
+        );
     }
 
     #[test]

@@ -37,6 +37,12 @@ impl<T: VoteTable> Pbft<T> {
                 }
             } else if seq > self.low {
                 self.own_checkpoints.insert(seq, checkpoint.clone());
+                // What others said before may be compared only now.
+                let said = self.said_checkpoints.iter();
+                let said: Vec<_> = said
+                    .filter_map(|(replica, said)| Some((*replica, said.get(&seq)?.0.clone())))
+                    .collect();
+                said.iter().for_each(|(replica, theirs)| self.compare(*replica, theirs));
                 if self.may_sign(seq) {
                     let signature = self.sign_checkpoint(&checkpoint);
                     self.broadcast(PbftMessage::Checkpoint {
@@ -56,6 +62,18 @@ impl<T: VoteTable> Pbft<T> {
         self.signer.sign(&checkpoint_key(self.suite, self.me, checkpoint).to_array())
     }
 
+    /// Rule C2: a signed state that differs from ours at its number is told of.
+    fn compare(&mut self, replica: ReplicaId, theirs: &Checkpoint) {
+        let seq = theirs.seq;
+        let stable = self.stable.as_ref().map(|s| &s.checkpoint).filter(|s| s.seq == seq);
+        let own = self.own_checkpoints.get(&seq).or(stable);
+        if let Some(what) = own.and_then(|own| own.first_difference(theirs))
+            && stands(Defence::F26CompareCheckpoints)
+        {
+            self.evidence(Evidence::Divergence { replica, seq, what, state: theirs.state });
+        }
+    }
+
     /// A replica's signed state.
     pub(super) fn on_checkpoint(
         &mut self,
@@ -64,13 +82,7 @@ impl<T: VoteTable> Pbft<T> {
         signature: SignatureBytes,
     ) {
         let seq = checkpoint.seq;
-        let stable = self.stable.as_ref().map(|s| &s.checkpoint).filter(|s| s.seq == seq);
-        let own = self.own_checkpoints.get(&seq).or(stable);
-        if let Some(what) = own.and_then(|own| own.first_difference(&checkpoint))
-            && stands(Defence::F26CompareCheckpoints)
-        {
-            self.evidence(Evidence::Divergence { replica: from, seq, what });
-        }
+        self.compare(from, &checkpoint);
         if seq <= self.low {
             return;
         }
@@ -154,6 +166,9 @@ impl<T: VoteTable> Pbft<T> {
     ) {
         let seq = certificate.checkpoint.seq;
         self.catching_up = None;
+        if !stands(Defence::F34FetchedIsDelivered) {
+            return;
+        }
         if seq > self.delivered {
             self.delivered = seq;
             self.executed = seq;

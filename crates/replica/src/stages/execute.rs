@@ -12,7 +12,7 @@
 //!   one.
 //! - The state has one owner, this stage. A fetched one replaces it here, between two executions.
 
-use super::{Outbox, Question, Rhythm, StateAt, ToExecute, ToLog, ToOrder};
+use super::{Outbox, Question, Reached, Rhythm, StateAt, ToExecute, ToLog, ToOrder};
 use crate::NodeError;
 use crate::sync::CertifiedBlocks;
 use crate::transfer::{Install, Pieces};
@@ -123,7 +123,10 @@ impl ExecuteStage {
             }
             self.reply_all(executed.replies, view, out);
         }
-        let checkpoint = delivery.checkpoint.then(|| Box::new(self.checkpoint(seq, out)));
+        let checkpoint = delivery.checkpoint.then(|| {
+            let checkpoint = self.checkpoint(seq, out);
+            Box::new(Reached { checkpoint, top: self.engine.state_top() })
+        });
         out.order.push_back(ToOrder::Executed { seq, block, checkpoint });
     }
 

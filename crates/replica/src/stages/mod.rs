@@ -28,6 +28,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::{Delivery, PersistId};
+use tercio_execution::TreeTop;
 use tercio_ledger::Block;
 use tercio_types::{
     BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Package, Principal,
@@ -190,6 +191,15 @@ pub enum ToExecute {
     Install(Install),
 }
 
+/// A checkpoint that was computed.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+    /// The upper part of the tree of its state, if the application keeps one.
+    pub top: Option<TreeTop>,
+}
+
 /// What ordering is told.
 #[derive(Clone, Debug)]
 pub enum ToOrder {
@@ -202,7 +212,7 @@ pub enum ToOrder {
         /// The block that it made, if it made one.
         block: Option<(Height, Digest)>,
         /// The checkpoint, when it asked for one.
-        checkpoint: Option<Box<Checkpoint>>,
+        checkpoint: Option<Box<Reached>>,
     },
     /// What the application wants proposed.
     Proposal(Vec<usize>),

@@ -9,8 +9,9 @@
 //!   are gone or more bytes than it ([`crate::transfer`]).
 
 use super::manners::Manners;
-use super::{Outbox, Question, ToExecute, ToLog, ToOrder, execute::proposal_time};
+use super::{Outbox, Question, Reached, ToExecute, ToLog, ToOrder, execute::proposal_time};
 use crate::NodeError;
+use crate::divergence::Divergences;
 use crate::node::NodeStatus;
 use crate::repair::{Repair, RepairStep};
 use crate::serving::Serving;
@@ -71,6 +72,7 @@ pub struct OrderStage<P: Protocol> {
     /// What is being caught up with.
     target: Option<Arc<CertifiedCheckpoint>>,
     repair: Repair,
+    divergences: Divergences,
     /// Where to catch up to, once all deliveries are executed.
     wanted: Option<Arc<CertifiedCheckpoint>>,
     /// Deliveries that are not executed yet.
@@ -105,6 +107,7 @@ impl<P: Protocol> OrderStage<P> {
             keyring,
             protocol,
             repair: Repair::new(member, sync.timeout, scrub_bytes),
+            divergences: Divergences::new(member.2),
             catch_up: CatchUp::new(me, membership, sync),
             transfer,
             target: None,
@@ -181,6 +184,12 @@ impl<P: Protocol> OrderStage<P> {
             Ok(Inbound::State(state)) => {
                 if let Principal::Replica(peer) = from {
                     let Plain { seq: number, body, .. } = &state.message;
+                    if Divergences::is_about(*number) {
+                        if let Err(reason) = self.divergences.on_state(peer, *number, body) {
+                            self.drop(reason);
+                        }
+                        return Ok(());
+                    }
                     self.transfer.on_state(peer, *number, body, now);
                     self.do_transfer(now, out);
                 }
@@ -201,6 +210,12 @@ impl<P: Protocol> OrderStage<P> {
         let Ok(request) = FetchState::from_bytes(body, self.suite) else {
             return self.drop("fetch_state_malformed");
         };
+        if Divergences::is_about(*number) {
+            return match self.divergences.answer(by, &request) {
+                Some(body) => self.send(by, &Plain { kind: Kind::STATE, seq: *number, body }, out),
+                None => self.drop("divergence_not_known"),
+            };
+        }
         let asked = self.serving.ask_state(by, *number, request);
         asked.unwrap_or_else(|reason| self.drop(reason));
         self.serve(now, out);
@@ -291,10 +306,14 @@ impl<P: Protocol> OrderStage<P> {
                 if let Some((height, hash)) = block {
                     (self.head.height, self.head.block) = (height, hash);
                 }
-                let checkpoint = checkpoint.map(|checkpoint| *checkpoint);
-                if checkpoint.is_some() {
-                    self.head.checkpoint.clone_from(&checkpoint);
-                }
+                let checkpoint = checkpoint.map(|reached| {
+                    let Reached { checkpoint, top } = *reached;
+                    if let Some(top) = top {
+                        self.divergences.reached(checkpoint.seq, top);
+                    }
+                    self.head.checkpoint = Some(checkpoint.clone());
+                    checkpoint
+                });
                 self.tell(Event::Executed { seq, block, checkpoint }, now, out)?;
                 self.begin_catch_up(now, out);
                 Ok(())
@@ -453,6 +472,14 @@ impl<P: Protocol> OrderStage<P> {
                 }
                 Effect::Evidence(evidence) => {
                     *self.evidence.entry(evidence.reason()).or_default() += 1;
+                    if let Evidence::Divergence { replica, seq, what, state } = evidence
+                        && let Some((number, request)) =
+                            self.divergences.differs(replica, seq, what, state)
+                    {
+                        let body = request.to_bytes();
+                        let question = Plain { kind: Kind::FETCH_STATE, seq: number, body };
+                        self.send(replica, &question, out);
+                    }
                 }
             }
         }
@@ -608,6 +635,7 @@ impl<P: Protocol> OrderStage<P> {
             protocol: self.protocol.status(),
             dropped,
             evidence: self.evidence.clone(),
+            divergences: self.divergences.found().clone(),
             links: BTreeMap::new(),
             peers: Vec::new(),
         }

@@ -16,10 +16,12 @@
 //!        | 1 | label length: u16 | label | digest of the chunk
 //!        | 2 | digest of a node that is not shown
 //! ```
-//! A question about a checkpoint that is not held any more is answered with an offer.
+//! A question about a checkpoint that is not held any more is answered with an offer. Numbers from
+//! 2^63 on ask for the root's nodes of one of the last checkpoints, whether or not there is a
+//! snapshot of it (`crates/replica/src/divergence.rs`).
 
 use bytes::Bytes;
-use tercio_execution::{MAX_LABEL, inner_digest, leaf_digest};
+use tercio_execution::{MAX_LABEL, Shown, TOP_LEVELS, TreeTop, inner_digest, leaf_digest};
 use tercio_types::{CertifiedCheckpoint, Digest, Height, SeqNum};
 use tercio_wire::{Decode, DecodeError, Encode, Reader, list};
 
@@ -27,7 +29,7 @@ use tercio_wire::{Decode, DecodeError, Encode, Reader, list};
 pub const ANSWER_BYTES: usize = 256 << 10;
 
 /// How many levels of nodes are shown below one that was asked for.
-pub(crate) const LEVELS: u32 = 8;
+pub(crate) const LEVELS: u32 = TOP_LEVELS;
 
 /// The most things that one question asks for.
 pub(crate) const ASKED: usize = 256;
@@ -305,6 +307,19 @@ pub(crate) fn put_leaf(out: &mut Vec<u8>, label: &[u8], value: Digest) {
 pub(crate) fn put_cut(out: &mut Vec<u8>, digest: Digest) {
     out.push(CUT);
     out.extend_from_slice(&digest.0);
+}
+
+/// The upper part of a tree as a subtree.
+pub(crate) fn encode_top(top: &TreeTop) -> Bytes {
+    let mut out = Vec::new();
+    for node in top.nodes() {
+        match node.shown {
+            Shown::Inner => out.push(SHOWN),
+            Shown::Leaf(value) => put_leaf(&mut out, &node.first, value),
+            Shown::Nothing => put_cut(&mut out, node.digest),
+        }
+    }
+    out.into()
 }
 
 /// Reads a subtree: the digest of its top, and all nodes that it shows, each under the digest that

@@ -7,7 +7,7 @@ use crate::{Cast, Fate, Violation, World, WorldSettings};
 use std::cell::Cell;
 use std::rc::Rc;
 use tercio_client::ClientAuth;
-use tercio_types::Principal;
+use tercio_types::{Principal, ReplicaId};
 use tercio_wire::Kind;
 
 /// What was ordered reaches one replica late: it learns of checkpoints beyond its window first, and
@@ -16,10 +16,15 @@ use tercio_wire::Kind;
 ///
 /// It executes none of it while blocks, or a state, are on their way: either has one owner.
 pub(super) fn run() -> Result<(), Violation> {
-    [false, true].into_iter().try_for_each(race)
+    for forgetful in [false, true] {
+        settle(&mut race(R3, forgetful)?)?;
+    }
+    Ok(())
 }
 
-fn race(forgetful: bool) -> Result<(), Violation> {
+/// Lets `late` catch up by blocks, or by state if all are forgetful, while what it missed arrives,
+/// and the others go on until all work is done.
+pub(super) fn race(late: ReplicaId, forgetful: bool) -> Result<World, Violation> {
     let packages = if forgetful { 2000 } else { 80 };
     let work = Workload { packages, ops: 1, under_way: 2, pause: millis(5) };
     let clients = vec![(ClientAuth::Mac, work)];
@@ -29,10 +34,9 @@ fn race(forgetful: bool) -> Result<(), Violation> {
     )?;
     let fetched = Rc::new(Cell::new(false));
     let may = fetched.clone();
-    let late = Principal::Replica(R3);
     let ordered = millis(1500);
     world.set_gate(move |passing| match passing.key.kind {
-        _ if passing.to != late => Fate::Pass,
+        _ if passing.to != Principal::Replica(late) => Fate::Pass,
         kinds::PRE_PREPARE | kinds::PREPARE | kinds::COMMIT
             if passing.now < tercio_consensus::Instant(0) + ordered =>
         {
@@ -42,22 +46,22 @@ fn race(forgetful: bool) -> Result<(), Violation> {
         _ => Fate::Pass,
     });
     world.run_for(ordered)?;
-    let status = world.status(R3)?;
+    let status = world.status(late)?;
     demand(status.catching_up && status.protocol.delivered.0 == 0, "f28", || {
-        format!("R3 does not catch up from the beginning: {:?}", status.protocol)
+        format!("{late:?} does not catch up from the beginning: {:?}", status.protocol)
     })?;
     world.run_for(ordered + ordered)?;
     fetched.set(true);
     world.expect_within(SOON, "the end of catching up", |world| {
-        world.status(R3).is_ok_and(|status| !status.catching_up)
+        world.status(late).is_ok_and(|status| !status.catching_up)
     })?;
     if forgetful {
         demand(!world.customer(1).is_done(), "f28", || "there is no load any more".into())?;
-        let status = world.status(R3)?.transfer;
+        let status = world.status(late)?.transfer;
         demand(status.as_ref().is_some_and(|status| status.phase == "done"), "f28", || {
-            format!("R3 installed no state: {status:?}")
+            format!("{late:?} installed no state: {status:?}")
         })?;
-        world.expect_within(SOON, "the work", |world| world.customer(1).is_done())?;
     }
-    settle(&mut world)
+    world.expect_within(SOON, "the work", |world| world.customer(1).is_done())?;
+    Ok(world)
 }

@@ -17,6 +17,7 @@ mod f23;
 mod f24;
 mod f25;
 mod f26;
+mod f26_keys;
 mod f27;
 mod f28;
 mod f29;
@@ -24,6 +25,7 @@ mod f30;
 mod f31;
 mod f32;
 mod f33;
+mod f34;
 mod f35;
 mod f35_middle;
 mod f36;
@@ -86,6 +88,7 @@ faults! {
     f24 "source sends junk or stalls" F24SwitchSource,
     f25 "forged blocks" F25FullCertificate,
     f26 "corrupt checkpoint message" F26CompareCheckpoints,
+    f26_keys "keys of a corrupt state" F26NameTheKeys,
     f27 "laggards when checkpoints stop" F27ServeLaggards,
     f28 "state transfer races with consensus" F28OneOwner,
     f29 "paused replica returns" F29BoundedBacklog,
@@ -93,6 +96,7 @@ faults! {
     f31 "one client floods" F31ClientQuotas,
     f32 "unsigned, malformed or absurd request" F32CheckClients,
     f33 "votes before the proposal" F33ParkEarlyVotes,
+    f34 "one decision twice around a sync" F34FetchedIsDelivered,
     f35 "torn log tail" F35CutTornTail,
     f35_middle "corrupt middle of a log" F35MendFromOthers,
     f36 "failed fsync, full disk" F36FailStop,
