@@ -160,7 +160,9 @@ pub enum Output {
 pub struct Node<S, P: Protocol = Pbft> {
     stages: Stages<P>,
     output: VecDeque<Output>,
-    sync: bool,
+    durability: Durability,
+    /// When the group that gathers may be made durable.
+    group_until: Instant,
     failed: Option<NodeError>,
     _home: S,
 }
@@ -198,8 +200,8 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
     }
 
     fn new(stages: Stages<P>, home: S, durability: Durability) -> Self {
-        let (output, sync) = (VecDeque::new(), durability.syncs());
-        Self { stages, output, sync, failed: None, _home: home }
+        let (output, group_until) = (VecDeque::new(), Instant(0));
+        Self { stages, output, durability, group_until, failed: None, _home: home }
     }
 
     /// Takes a frame that came from `from`. What does not verify is dropped and counted.
@@ -222,13 +224,16 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
         }
     }
 
-    /// When to call [`Self::handle_timeout`].
+    /// When to call [`Self::handle_timeout`] and [`Self::step`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.stages.order.deadline()
+        let group = self.stages.log.is_dirty().then_some(self.group_until);
+        self.stages.order.deadline().into_iter().chain(group).min()
     }
 
-    /// Runs all stages until none has anything left to do.
+    /// Runs all stages until none has anything left to do. With [`Durability::Group`] what was
+    /// written becomes durable when the time of its group is over: here a group gathers for all of
+    /// that time, since a sync by the caller's clock takes none.
     ///
     /// # Errors
     /// When the replica must stop.
@@ -236,7 +241,20 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let result = self.stages.run(self.sync, now);
+        let rested = now >= self.group_until;
+        let mut syncs = match self.durability {
+            Durability::Memory => Syncs::Never,
+            Durability::Sync => Syncs::Always,
+            Durability::Group(_) if rested => Syncs::Once,
+            Durability::Group(_) => Syncs::Later,
+        };
+        let result = self.stages.run(&mut syncs, now);
+        if let Durability::Group(pause) = self.durability
+            && rested
+            && syncs == Syncs::Later
+        {
+            self.group_until = now + pause;
+        }
         // What was let go before a failure is on its way, as it is with the stages on threads.
         let send = self.stages.outbox.send.drain(..);
         self.output.extend(send.map(|(to, bytes)| Output::Send { to, bytes }));
@@ -261,23 +279,45 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
     }
 }
 
+/// When what was written is made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Syncs {
+    /// It counts as durable when the storage has it.
+    Never,
+    /// At once.
+    Always,
+    /// Now, and what is written after that later.
+    Once,
+    /// Later.
+    Later,
+}
+
 impl<P: Protocol> Stages<P> {
-    /// Runs all stages on this thread until nothing is left but frames to send.
+    /// Runs all stages on this thread until nothing is left but frames to send, and what is to be
+    /// made durable later.
     ///
     /// # Errors
     /// When the replica must stop.
-    pub(crate) fn run(&mut self, sync: bool, now: Instant) -> Result<(), NodeError> {
+    fn run(&mut self, syncs: &mut Syncs, now: Instant) -> Result<(), NodeError> {
         loop {
             let out: &mut Outbox = &mut self.outbox;
             if let Some(command) = out.execute.pop_front() {
                 self.execute.handle(command, out)?;
             } else if let Some(message) = out.order.pop_front() {
                 self.order.handle(message, now, out)?;
-            } else if !out.log.is_empty() || self.log.is_dirty() {
+            } else if !out.log.is_empty() || self.log.is_dirty() && *syncs != Syncs::Later {
                 while let Some(command) = out.log.pop_front() {
                     self.log.handle(command, out)?;
                 }
-                self.log.commit(sync, out)?;
+                match *syncs {
+                    Syncs::Never => self.log.commit(false, out)?,
+                    Syncs::Always => self.log.commit(true, out)?,
+                    Syncs::Once if self.log.is_dirty() => {
+                        self.log.commit(true, out)?;
+                        *syncs = Syncs::Later;
+                    }
+                    Syncs::Once | Syncs::Later => {}
+                }
             } else if self.log.has_work() {
                 self.log.work(out)?;
             } else {

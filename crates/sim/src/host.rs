@@ -65,6 +65,7 @@ pub struct Host {
     settings: Settings,
     lag: u16,
     forgetful: bool,
+    durability: Durability,
     cast: Arc<Cast>,
 }
 
@@ -87,6 +88,7 @@ impl Host {
             settings: world.consensus.clone(),
             lag: world.lag,
             forgetful: world.forgetful,
+            durability: world.group.map_or(Durability::Sync, Durability::Group),
             cast: cast.clone(),
         }
     }
@@ -173,7 +175,7 @@ impl Host {
             consensus: self.settings.clone(),
             lag: self.lag,
             ledger: small_files(self.forgetful),
-            durability: Durability::Sync,
+            durability: self.durability,
             snapshot_every: 2,
             sync: SyncSettings { timeout: Duration::from_millis(200), ..SyncSettings::default() },
             no_log: if self.ran && !forgets { NoLog::Lost } else { NoLog::Fresh },

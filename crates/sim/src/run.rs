@@ -127,7 +127,9 @@ fn world_settings(rng: &mut Rng, text: bool) -> WorldSettings {
     let (consensus, quality) = (any_settings(rng), bad_quality(rng));
     let lag = if rng.chance(200) { rng.between(1, 4) as u16 } else { 0 };
     let forgetful = rng.chance(400);
-    WorldSettings { seed: rng.bits(), consensus, lag, forgetful, quality, clients, text }
+    let group =
+        rng.chance(300).then(|| rng.duration(Duration::from_micros(100), Duration::from_millis(5)));
+    WorldSettings { seed: rng.bits(), consensus, lag, forgetful, group, quality, clients, text }
 }
 
 /// Windows, batches and options of every kind.
@@ -211,32 +213,40 @@ fn plan_trouble(world: &mut World, rng: &mut Rng, at: Instant, n: usize) {
     }
 }
 
-/// Up to f replicas lose all that they have.
-fn lose_disks(world: &mut World, rng: &mut Rng, n: usize, f: usize) {
+/// Takes one of those that are left.
+fn take_one(ids: &mut Vec<ReplicaId>, rng: &mut Rng) -> ReplicaId {
+    ids.remove(rng.below(ids.len() as u64) as usize)
+}
+
+/// Up to f replicas are not as they should be: some lose all that they have, some are Byzantine.
+/// Lost logs count among the f, too.
+fn choose_faulty(world: &mut World, rng: &mut Rng, f: usize) {
     let mut ids: Vec<ReplicaId> = world.cast().replicas().collect();
-    for _ in 0..rng.between(1, f as u64) {
-        let id = ids.remove(rng.below(n as u64) as usize % ids.len());
-        for _ in 0..rng.between(1, 2) {
-            let at = world.now() + rng.duration(Duration::from_millis(50), Duration::from_secs(3));
-            let pause = rng.duration(Duration::from_millis(20), Duration::from_millis(500));
-            world.plan(at, Act::LoseDisk(id, pause));
+    let mut left = f as u64;
+    if rng.chance(150) {
+        for _ in 0..rng.between(1, left) {
+            let id = take_one(&mut ids, rng);
+            left -= 1;
+            for _ in 0..rng.between(1, 2) {
+                let within = (Duration::from_millis(50), Duration::from_secs(3));
+                let at = world.now() + rng.duration(within.0, within.1);
+                let pause = rng.duration(Duration::from_millis(20), Duration::from_millis(500));
+                world.plan(at, Act::LoseDisk(id, pause));
+            }
+        }
+    }
+    if left > 0 && rng.chance(700) {
+        for _ in 0..rng.between(1, left) {
+            let id = take_one(&mut ids, rng);
+            let actor = cast_one(rng);
+            world.corrupt(id, actor);
         }
     }
 }
 
 fn play(world: &mut World, rng: &mut Rng) -> Result<(), Violation> {
     let (n, f) = (world.cast().membership().n(), world.cast().membership().f());
-    // Lost logs count among the f, too.
-    if rng.chance(150) {
-        lose_disks(world, rng, n, f);
-    } else if rng.chance(700) {
-        let mut ids: Vec<ReplicaId> = world.cast().replicas().collect();
-        for _ in 0..rng.between(1, f as u64) {
-            let id = ids.remove(rng.below(ids.len() as u64) as usize);
-            let actor = cast_one(rng);
-            world.corrupt(id, actor);
-        }
-    }
+    choose_faulty(world, rng, f);
     if rng.chance(200) {
         world.corrupt_client(1);
     }

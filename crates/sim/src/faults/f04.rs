@@ -1,20 +1,27 @@
 //! f04, crash between signing and persisting (aptos-core#18298).
 
-use super::{Puppeteer, R0, R3, batch_of, demand, four, millis};
-use crate::{Crash, Tear, Violation};
+use super::{Puppeteer, R0, R3, batch_of, demand, millis};
+use crate::{Cast, Crash, Tear, Violation, World, WorldSettings};
+use std::time::Duration;
 use tercio_consensus::pbft::PbftMessage;
 use tercio_types::{Principal, SeqNum, View};
 
 /// A proposal reaches a backup, and the power fails when its vote is on its way to the disk: after
-/// every number of operations, and with nothing or everything left of what was not synced. When
-/// the backup is back, the primary offers it another batch for the same number.
+/// every number of operations, and with nothing or everything left of what was not synced, whether
+/// promises are made durable one by one or in groups. When the backup is back, the primary offers
+/// it another batch for the same number.
 ///
 /// Whatever the backup voted for before the failure, it votes for nothing else after it.
 pub(super) fn run() -> Result<(), Violation> {
+    [None, Some(millis(4))].into_iter().try_for_each(crash_between)
+}
+
+fn crash_between(group: Option<Duration>) -> Result<(), Violation> {
     let mut failures = 0;
     for operations in 0..8 {
         for left in [0, u64::MAX] {
-            let mut world = four(&[])?;
+            let settings = WorldSettings { clients: vec![], group, ..WorldSettings::default() };
+            let mut world = World::new(&Cast::new(4), settings)?;
             let primary = world.puppet(R0);
             let package = Puppeteer::new(&world.cast().clone(), 1).signed(&mut world, "once");
             let (view, seq) = (View(0), SeqNum(1));

@@ -37,6 +37,8 @@ pub struct WorldSettings {
     /// Whether replicas let blocks go as soon as snapshots cover them, so that only state helps one
     /// that missed them.
     pub forgetful: bool,
+    /// How long promises gather before they are made durable together; without, each is at once.
+    pub group: Option<Duration>,
     /// The links in the beginning.
     pub quality: Quality,
     /// The clients, from id 1 on.
@@ -54,6 +56,7 @@ impl Default for WorldSettings {
             consensus: small_settings(),
             lag: 0,
             forgetful: false,
+            group: None,
             quality: Quality::STEADY,
             clients: vec![(ClientAuth::Mac, Workload::NONE)],
             text: false,
