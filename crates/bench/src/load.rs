@@ -153,13 +153,22 @@ pub enum LoadError {
 /// How long the pieces are in which completions are counted.
 pub const PIECE: Duration = Duration::from_millis(100);
 
+/// What came in one [`PIECE`] of a phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Operations whose results came.
+    pub completed: u64,
+    /// How long they took from their intended times, together.
+    pub taken: Duration,
+}
+
 /// What came of a phase.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Operations whose results came during the phase.
     pub completed: u64,
     /// The same for each tenth of a second of it.
-    pub pieces: Vec<u64>,
+    pub pieces: Vec<Piece>,
     /// The latencies of those that were to be sent during it, from the intended time. Those that
     /// were not sent count with how late they were at the end.
     pub latency: Recorder,
@@ -190,8 +199,11 @@ impl Outcome {
 
     fn merge(&mut self, other: &Self) {
         self.completed += other.completed;
-        self.pieces.resize(self.pieces.len().max(other.pieces.len()), 0);
-        self.pieces.iter_mut().zip(&other.pieces).for_each(|(all, one)| *all += one);
+        self.pieces.resize(self.pieces.len().max(other.pieces.len()), Piece::default());
+        for (all, one) in self.pieces.iter_mut().zip(&other.pieces) {
+            all.completed += one.completed;
+            all.taken += one.taken;
+        }
         self.latency.merge(&other.latency);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.unsent += other.unsent;
@@ -366,7 +378,8 @@ impl<'a> Generator<'a> {
             let outcome = &mut self.outcomes[phase];
             outcome.elapsed = length;
             outcome.busiest_client = used / length.as_secs_f64().max(1e-9);
-            outcome.pieces.resize(length.as_nanos().div_ceil(PIECE.as_nanos()) as usize, 0);
+            let pieces = length.as_nanos().div_ceil(PIECE.as_nanos()) as usize;
+            outcome.pieces.resize(pieces, Piece::default());
             if self.plan.phases.get(phase + 1).is_none_or(|next| next.pace != wanted) {
                 self.count_unsent(end);
             }
@@ -482,8 +495,9 @@ impl<'a> Generator<'a> {
             } else if let Some((outcome, begin)) = self.outcome_at(time) {
                 outcome.completed += ops;
                 let piece = ((time - begin).as_nanos() / PIECE.as_nanos()) as usize;
-                outcome.pieces.resize(outcome.pieces.len().max(piece + 1), 0);
-                outcome.pieces[piece] += ops;
+                outcome.pieces.resize(outcome.pieces.len().max(piece + 1), Piece::default());
+                outcome.pieces[piece].completed += ops;
+                outcome.pieces[piece].taken += (time - intended) * ops as u32;
             }
         }
     }
@@ -534,10 +548,13 @@ mod tests {
 
     #[test]
     fn outcomes_add_up() {
-        let one = Outcome { completed: 5, pieces: vec![2, 3], failed: 1, ..Outcome::default() };
-        let mut all = Outcome { completed: 1, pieces: vec![1], most_resent: 2, ..one.clone() };
+        let piece = |completed| Piece { completed, taken: Duration::from_secs(completed) };
+        let pieces = vec![piece(2), piece(3)];
+        let one = Outcome { completed: 5, pieces, failed: 1, ..Outcome::default() };
+        let mut all =
+            Outcome { completed: 1, pieces: vec![piece(1)], most_resent: 2, ..one.clone() };
         all.merge(&one);
-        assert_eq!((all.completed, &all.pieces[..], all.failed), (6, &[3, 3][..], 2));
+        assert_eq!((all.completed, &all.pieces[..], all.failed), (6, &[piece(3); 2][..], 2));
         assert_eq!(all.most_resent, 2);
     }
 }

@@ -1,15 +1,16 @@
 //! `bench overload`: what a network does when more is asked of it than it can do.
 //!
-//! A closed loop with few requests under way saturates it. Then its clients want to send several
-//! times as much, on a schedule, with as much under way as they may have; and after that half of
-//! what saturated it. One that ignores what replicas tell it may join: it sends the same thousand
-//! requests over and over, as fast as its link takes them.
+//! A closed loop with few requests under way saturates it. Half of that is offered for a while, on a
+//! schedule; then several times as much, with as much under way as clients may have; and after that
+//! half of it again, which shows what of the overload stays. A client that ignores what replicas
+//! tell it may join: it sends the same thousand requests over and over, as fast as its link takes
+//! them.
 
 use crate::Machine;
 use crate::bft::{self, cpu_us_per_request};
 use crate::fault::Fared;
 use crate::figures::round;
-use crate::load::{self, Moment, Outcome, PIECE, Pace, Phase, Plan};
+use crate::load::{self, Moment, Outcome, PIECE, Pace, Phase, Piece, Plan};
 use crate::network::{self, Network, Replicas};
 use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP};
 use crate::usage::Usage;
@@ -27,15 +28,17 @@ use tercio_types::{Principal, View, WINDOW};
 
 /// The most packages under way, of all clients together, when the network is saturated.
 const SATURATING: usize = 1024;
-/// What is offered when the overload is over, as a part of what saturated the network.
-const AFTER: f64 = 0.5;
-/// The load has returned when a tenth of a second brings this part of what is offered.
-const RETURNED: f64 = 0.8;
+/// What is offered before and after the overload, as a part of what saturated the network.
+const HALF: f64 = 0.5;
+/// Latency is back when a tenth of a second's mean is at most so many times the greatest before.
+const CALM: f64 = 2.0;
 /// How long the overload runs before anything is counted.
 const SETTLING: Duration = Duration::from_secs(1);
+/// The length of a slice.
+const SLICE_MS: u64 = PIECE.as_millis() as u64;
 /// How many bytes a flooder has before its socket.
 const QUEUED: usize = 1 << 20;
-/// How long the load after the overload is watched.
+/// How long the load before and after the overload is watched.
 const WATCHED: Duration = Duration::from_secs(3);
 
 /// What to measure.
@@ -69,6 +72,17 @@ pub struct Under {
     pub busy_replies: u64,
 }
 
+/// A tenth of a second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Slice {
+    /// When it began, since the load did.
+    pub at_ms: u64,
+    /// Requests per second whose results came in it.
+    pub throughput_rps: f64,
+    /// How long these took on average, from their intended times, whenever those were.
+    pub mean_ms: f64,
+}
+
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct OverloadReport {
@@ -76,16 +90,24 @@ pub struct OverloadReport {
     pub times: f64,
     /// Under the load that saturates.
     pub saturation: Under,
+    /// At half of that, before the overload.
+    pub before: Under,
     /// Under the overload.
     pub overload: Under,
     /// Processor time for a request under the overload, over that at saturation.
     pub cpu_ratio: f64,
-    /// How long after the overload until every tenth of a second brought what was offered.
+    /// How long after the overload until throughput had returned: from then on what came was never
+    /// behind what was offered by more than a tenth of a second's worth.
     pub recovery_ms: u64,
-    /// After it.
-    pub after: Fared,
-    /// Requests per second that were offered then.
-    pub after_offered_rps: f64,
+    /// How long after it until latency had: the end of the last tenth of a second whose mean was
+    /// more than twice the greatest before the overload.
+    pub latency_recovery_ms: u64,
+    /// At half of what saturates, after it.
+    pub after: Under,
+    /// The load before it, slice by slice.
+    pub before_slices: Vec<Slice>,
+    /// The load after it, slice by slice.
+    pub after_slices: Vec<Slice>,
     /// Operations without a result.
     pub failed: u64,
     /// How many frames per second flooders sent during the overload.
@@ -101,6 +123,7 @@ pub struct OverloadReport {
 }
 
 /// What replicas had used and said at an edge.
+#[derive(Clone)]
 struct Edge {
     usage: Vec<Usage>,
     busy: u64,
@@ -128,14 +151,21 @@ pub fn run(
     let phases = vec![Phase { pace, length: WARM_UP }, Phase { pace, length }];
     let (outcomes, edges) = watched(&mut running, few.plan(phases), 1)?;
     let peak = outcomes[1].rate();
-    let saturation = under(&few, &outcomes[1], None, &edges);
+    let saturation = under(&few, &outcomes[1], None, &edges[0]);
+    let (rate, half) = (peak * overload.times, peak * HALF);
+
+    said("offering half of it");
+    let pace = Pace::Open(half);
+    let phases = vec![Phase { pace, length: WARM_UP }, Phase { pace, length: WATCHED }];
+    let (outcomes, edges) = watched(&mut running, setup.plan(phases), 1)?;
+    let before = under(setup, &outcomes[1], Some(half), &edges[0]);
+    let before_slices = slices(&outcomes[1]);
 
     said(&format!("offering {} times as much", overload.times));
-    let (rate, after) = (peak * overload.times, peak * AFTER);
     let phases = vec![
         Phase { pace: Pace::Open(rate), length: SETTLING },
         Phase { pace: Pace::Open(rate), length },
-        Phase { pace: Pace::Open(after), length: WATCHED },
+        Phase { pace: Pace::Open(half), length: WATCHED },
     ];
     let plan = Plan { may_fail: true, ..setup.plan(phases) };
     let flood = Flood::default();
@@ -154,24 +184,25 @@ pub fn run(
         result
     })?;
     let flooded = flood.sent() as f64 / (SETTLING + length).as_secs_f64();
-    let overloaded = under(setup, &outcomes[1], Some(rate), &edges);
+    let overloaded = under(setup, &outcomes[1], Some(rate), &edges[0]);
+    let after = under(setup, &outcomes[2], Some(half), &edges[1]);
     let view_changes = running.replicas.reports().iter().map(|r| r.view_changes).max();
     let Running { replicas, clients, .. } = running;
     drop(clients);
     replicas.stop()?;
     let cpu_ratio = overloaded.cpu_us_per_request / saturation.cpu_us_per_request.max(1e-9);
-    let wanted = after * PIECE.as_secs_f64() * RETURNED;
-    // The last piece is cut short by the end.
-    let pieces = &outcomes[2].pieces[..outcomes[2].pieces.len().saturating_sub(1)];
-    let short = pieces.iter().rposition(|count| (*count as f64) < wanted);
+    let after_slices = slices(&outcomes[2]);
     Ok(OverloadReport {
         times: overload.times,
         saturation,
+        before,
         overload: overloaded,
         cpu_ratio: round(cpu_ratio, 3),
-        recovery_ms: short.map_or(0, |i| (i as u64 + 1) * PIECE.as_millis() as u64),
-        after: Fared::of(setup, &outcomes[2], after),
-        after_offered_rps: round(after, 1),
+        recovery_ms: returned(&after_slices, half),
+        latency_recovery_ms: calm(&before_slices, &after_slices),
+        after,
+        before_slices,
+        after_slices,
         failed: outcomes.iter().map(|outcome| outcome.failed).sum(),
         flooded_per_s: round(flooded, 1),
         view_changes: view_changes.unwrap_or(0),
@@ -181,33 +212,65 @@ pub fn run(
     })
 }
 
-/// A load, and what replicas used and said during one phase of it.
+/// The slices of a phase, but for the last, which is cut short by the end.
+fn slices(outcome: &Outcome) -> Vec<Slice> {
+    let slice = |(i, piece): (usize, &Piece)| Slice {
+        at_ms: i as u64 * SLICE_MS,
+        throughput_rps: round(piece.completed as f64 / PIECE.as_secs_f64(), 1),
+        mean_ms: round(piece.taken.as_secs_f64() * 1e3 / (piece.completed as f64).max(1.0), 3),
+    };
+    let whole = outcome.pieces.len().saturating_sub(1);
+    outcome.pieces[..whole].iter().enumerate().map(slice).collect()
+}
+
+/// When the throughput is back: the first time from which on the slices together are never more
+/// than one slice's worth behind what is offered.
+fn returned(slices: &[Slice], offered_rps: f64) -> u64 {
+    let mut since = slices.len();
+    let mut behind = 0.0f64;
+    for (i, slice) in slices.iter().enumerate().rev() {
+        behind = (behind + offered_rps - slice.throughput_rps).max(0.0);
+        if behind > offered_rps {
+            break;
+        }
+        since = i;
+    }
+    since as u64 * SLICE_MS
+}
+
+/// When the latency is back: behind the last slice that was slower than any `before`.
+fn calm(before: &[Slice], slices: &[Slice]) -> u64 {
+    let usual = before.iter().map(|slice| slice.mean_ms).fold(0.0, f64::max);
+    let last = slices.iter().rposition(|slice| slice.mean_ms > usual * CALM);
+    last.map_or(0, |i| (i as u64 + 1) * SLICE_MS)
+}
+
+/// A load, and what replicas used and said during each phase of it from one on.
 fn watched(
     running: &mut Running,
     plan: Plan,
-    phase: usize,
-) -> Result<(Vec<Outcome>, [Edge; 2]), BenchError> {
-    watch(&running.replicas, &mut running.clients, plan, phase, |_| {})
+    from: usize,
+) -> Result<(Vec<Outcome>, Vec<[Edge; 2]>), BenchError> {
+    watch(&running.replicas, &mut running.clients, plan, from, |_| {})
 }
 
 fn watch(
     replicas: &Replicas,
     clients: &mut [Client],
     plan: Plan,
-    phase: usize,
+    from: usize,
     mut also: impl FnMut(Moment),
-) -> Result<(Vec<Outcome>, [Edge; 2]), BenchError> {
+) -> Result<(Vec<Outcome>, Vec<[Edge; 2]>), BenchError> {
     let mut edges = vec![];
-    let last = plan.phases.len() == phase + 1;
     let outcomes = load::run(clients, &plan, |moment| {
-        let end = if last { Moment::End } else { Moment::Begin(phase + 1) };
-        if moment == Moment::Begin(phase) || moment == end {
+        if matches!(moment, Moment::Begin(phase) if phase >= from) || moment == Moment::End {
             edges.push(Edge::of(replicas));
         }
         also(moment);
     })?;
     let edges = edges.into_iter().collect::<Result<Vec<_>, _>>()?;
-    Ok((outcomes, <[_; 2]>::try_from(edges).ok().expect("looked at twice")))
+    let pairs = edges.windows(2).map(|pair| [pair[0].clone(), pair[1].clone()]);
+    Ok((outcomes, pairs.collect()))
 }
 
 impl Edge {
@@ -274,5 +337,41 @@ impl Flood {
             transport.poll(Some(Duration::from_millis(1)), &mut events);
             events.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slices(of: &[(f64, f64)]) -> Vec<Slice> {
+        let slice = |(i, &(throughput_rps, mean_ms)): (usize, &(f64, f64))| Slice {
+            at_ms: i as u64 * SLICE_MS,
+            throughput_rps,
+            mean_ms,
+        };
+        of.iter().enumerate().map(slice).collect()
+    }
+
+    #[test]
+    fn throughput_is_back_when_it_stays() {
+        let rates = |rates: &[f64]| slices(&rates.iter().map(|r| (*r, 1.0)).collect::<Vec<_>>());
+        assert_eq!(returned(&rates(&[100.0; 10]), 100.0), 0);
+        // Up and down is no loss as long as it evens out.
+        assert_eq!(returned(&rates(&[60.0, 140.0, 50.0, 150.0, 100.0]), 100.0), 0);
+        // Nothing for half a second.
+        let pause = [0.0, 0.0, 0.0, 0.0, 0.0, 200.0, 200.0, 100.0, 100.0];
+        assert_eq!(returned(&rates(&pause), 100.0), 400);
+        // A steady lack is none either, however small.
+        assert_eq!(returned(&rates(&[80.0; 10]), 100.0), 500);
+        assert_eq!(returned(&rates(&[]), 100.0), 0);
+    }
+
+    #[test]
+    fn latency_is_back_when_it_is_what_it_was() {
+        let means = |means: &[f64]| slices(&means.iter().map(|m| (1.0, *m)).collect::<Vec<_>>());
+        let before = means(&[5.0, 8.0, 4.0]);
+        assert_eq!(calm(&before, &means(&[900.0, 100.0, 17.0, 5.0, 15.0])), 300);
+        assert_eq!(calm(&before, &means(&[5.0, 16.0])), 0);
     }
 }

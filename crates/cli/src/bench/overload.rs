@@ -62,11 +62,12 @@ fn under(when: &str, u: &Under) {
 fn print(r: &OverloadReport) {
     network::print(&r.settings, &r.machine);
     under("saturated", &r.saturation);
+    under("half of it before", &r.before);
     under(&format!("{} times that offered", r.times), &r.overload);
-    fared("half of it afterwards", &r.after);
+    under("half of it afterwards", &r.after);
     output::line(&format!(
-        "processor time a request: {:.2} times that at saturation; back after {} ms; {} view changes; \
-         {} operations without a result",
-        r.cpu_ratio, r.recovery_ms, r.view_changes, r.failed
+        "processor time a request: {:.2} times that at saturation; throughput back after {} ms, \
+         latency after {} ms; {} view changes; {} operations without a result",
+        r.cpu_ratio, r.recovery_ms, r.latency_recovery_ms, r.view_changes, r.failed
     ));
 }
