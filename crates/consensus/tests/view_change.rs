@@ -397,6 +397,34 @@ fn an_idle_network_does_not_leave_a_replica_behind() {
     assert!((0..4).all(|i| net.status(i).view_changes == 1));
 }
 
+/// T4: each view has its time, however long what is not covered has been so: otherwise replicas leave
+/// it before its primary can do anything about that, for ever.
+#[test]
+fn t4_begins_anew_with_each_view() {
+    let mut net = Net::with(4, |_| {});
+    net.filter = Box::new(|from, to, m| match m {
+        PbftMessage::Commit { view: View(0), .. } => !(to == 0 && from >= 2),
+        // The next primary's word on a checkpoint is lost, so that nothing happens in its view.
+        PbftMessage::PrePrepare { view: View(1), .. } => false,
+        _ => true,
+    });
+    let package = net.package(0, 1, 1, None);
+    net.request(0, &package);
+    let entered = |net: &Net| (0..4).all(|i| net.status(i).view_changes == 1);
+    let mut tries = 0;
+    while !entered(&net) {
+        net.pass(Duration::from_millis(1));
+        tries += 1;
+        assert!(tries < 60_000, "nobody left the first view");
+    }
+    net.pass(MOMENT);
+    let inside = |i| net.status(i).view == View(1) && !net.status(i).changing;
+    assert!((0..4).all(inside), "they stay for a while");
+    net.pass(LONG);
+    assert!((0..4).all(|i| net.status(i).view == View(2)), "and leave");
+    assert!((0..4).all(|i| net.status(i).stable == net.status(i).delivered), "and all is covered");
+}
+
 /// A2: tags that fail for f replicas only are vouched for by the others, without a view change.
 #[test]
 fn f_bad_tags_are_vouched_for() {

@@ -158,6 +158,8 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     delivered_at_status: SeqNum,
     /// Since when nothing was delivered.
     idle_since: Instant,
+    /// When we entered the view.
+    entered_at: Instant,
     /// The last number after which a checkpoint was due.
     last_checkpoint: SeqNum,
     /// Primary: bytes proposed since a checkpoint was due.
@@ -247,6 +249,7 @@ impl<T: VoteTable> Pbft<T> {
             status_deadline: now + settings.status_interval,
             delivered_at_status: recovery.delivered,
             idle_since: now,
+            entered_at: now,
             last_checkpoint: SeqNum(0),
             uncovered_bytes: 0,
             building: false,

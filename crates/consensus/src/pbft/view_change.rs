@@ -48,13 +48,15 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule T4: numbers that are delivered, and that no stable checkpoint covers though nothing
     /// else is to be done, count as waiting too: somebody may lack what only a checkpoint brings.
+    /// Each view has its time for that.
     pub(super) fn uncovered_deadline(&self) -> Option<Instant> {
         let uncovered = self.delivered > self.low && self.executed == self.delivered;
         let busy = self.changing || self.catching_up.is_some() || !self.pool.is_empty();
         if busy || !uncovered || self.is_primary() || !self.may_leave_now() {
             return None;
         }
-        Some(self.idle_since + self.settings.checkpoint_idle + self.timeout())
+        let since = self.idle_since.max(self.entered_at);
+        Some(since + self.settings.checkpoint_idle + self.timeout())
     }
 
     pub(super) fn check_view_timers(&mut self) {
@@ -267,6 +269,7 @@ impl<T: VoteTable> Pbft<T> {
         self.view_deadline = None;
         self.parked.clear();
         self.entered_views += 1;
+        self.entered_at = self.now;
         self.view_changes.retain(|_, vc| vc.content.view > view);
         self.new_view = Some(new_view.clone());
         self.persist(&Record::Enter(new_view.clone()), Some(Promise::Enter(new_view)));
