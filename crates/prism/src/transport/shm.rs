@@ -134,8 +134,9 @@ impl Writer {
         self.ring.store(self.written + LINE as u64, far);
         self.ring.store(self.written + 1, &near[1..]);
         self.ring.at(self.written).store(*first, Release);
-        // The next frame will be about as long; its further lines still are the reader's.
-        for ahead in (LINE as u64..next - self.written).step_by(LINE) {
+        // The next frame will be about as long. Its further lines still are the reader's, and so is
+        // the one behind it, which gets the zero.
+        for ahead in (LINE as u64..=next - self.written).step_by(LINE) {
             prefetch_to_write(self.ring.at(next + ahead));
         }
         self.written = next;
