@@ -11,7 +11,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tercio_crypto::SecretKey;
 use tercio_transport::{BindError, Limits, Transport, TransportEvent, Waker};
 use tercio_types::{
-    ClientId, Height, Membership, Principal, ReplicaId, ReplicaSet, RequestSeq, RequestWindow,
+    ClientId, ClientInfo, Height, Membership, Principal, ReplicaId, ReplicaSet, RequestSeq,
+    RequestWindow, SignatureBytes, SystemOp,
 };
 use tercio_wire::Decode;
 use thiserror::Error;
@@ -344,6 +345,25 @@ impl Client {
         let answer = result.split_off(8);
         let height = u64::from_le_bytes(result[..].try_into().expect("eight bytes"));
         Ok(Read { answer, height: Height(height) })
+    }
+
+    /// Has a client added to the network, and waits for its number. Which signatures that takes is
+    /// said at [`SystemOp::AddClient`].
+    ///
+    /// # Errors
+    /// As [`Self::call`], and when the replicas decline, with their words.
+    pub fn add_client(
+        &mut self,
+        info: ClientInfo,
+        approvals: Vec<(ReplicaId, SignatureBytes)>,
+    ) -> Result<ClientId, CallError> {
+        let op = SystemOp::AddClient { info, approvals };
+        let ticket = self.core.system(&op, self.time())?;
+        self.drain();
+        let result = self.results(ticket).and_then(results::one)?;
+        let number = result[..].try_into().map(u64::from_le_bytes);
+        let wrong = CallError::NoResult("the replicas answered without the client's number");
+        number.map(ClientId).map_err(|_| wrong)
     }
 
     /// Takes the client's numbers up where an earlier life under the same id left them: above every

@@ -15,9 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tercio_crypto::{Instance, Keyring, SecretKey, hash};
 use tercio_types::{
-    ClientId, Membership, OpKind, Principal, ReplicaId, ReplicaSet, RequestSeq, View, WINDOW,
+    ClientId, Membership, OpKind, Principal, ReplicaId, ReplicaSet, RequestSeq, SystemOp, View,
+    WINDOW,
 };
-use tercio_wire::{AUTHENTICATED, CLIENT_SENDER, FRAME_HEADER, Key, Kind, encode_package_content};
+use tercio_wire::{
+    AUTHENTICATED, CLIENT_SENDER, Encode, FRAME_HEADER, Key, Kind, encode_package_content,
+};
 
 /// Names a package until its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,6 +183,14 @@ impl ClientCore {
     /// As [`Self::submit`].
     pub fn read(&mut self, questions: Vec<Bytes>, now: Nanos) -> Result<Ticket, SubmitError> {
         self.submit_as(OpKind::Read, questions, now)
+    }
+
+    /// Takes an operation for the engine itself, as a package of its own.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub fn system(&mut self, op: &SystemOp, now: Nanos) -> Result<Ticket, SubmitError> {
+        self.submit_as(OpKind::System, vec![op.to_bytes()], now)
     }
 
     fn submit_as(

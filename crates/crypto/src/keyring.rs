@@ -175,6 +175,18 @@ impl Keyring {
         &self.membership
     }
 
+    /// Goes over to a membership of the same replicas with more clients.
+    ///
+    /// # Panics
+    /// When chain, epoch or replicas are others.
+    pub fn set_membership(&mut self, membership: Arc<Membership>) {
+        let same = |a: &Membership, b: &Membership| {
+            (a.chain(), a.epoch(), a.n()) == (b.chain(), b.epoch(), b.n())
+        };
+        assert!(same(&membership, &self.membership), "clients change, replicas do not");
+        self.membership = membership;
+    }
+
     /// Our signing half, for whoever signs in our name.
     #[must_use]
     pub fn signer(&self) -> Signer {

@@ -31,9 +31,9 @@ pub use keyring::{Instance, Keyring, Reject, Signer, verify_signed};
 pub use mac::MacKey;
 pub use merkle::{merkle_leaf, merkle_root};
 pub use scheme::{
-    SchemeError, SigningSecret, identity_from_text, key_text, public_from_pem, public_key,
-    public_to_der, public_to_pem, signature_from_der, signature_to_der, signing_key_from_text,
-    signing_key_text,
+    SchemeError, SigningSecret, from_hex, identity_from_text, key_text, public_from_pem,
+    public_key, public_to_der, public_to_pem, signature_from_der, signature_to_der,
+    signing_key_from_text, signing_key_text, to_hex,
 };
 pub use secret::{KeyError, SecretKey};
 pub use signature::{BatchVerifier, SignatureItem, verify, verify_batch};

@@ -17,6 +17,8 @@
 //! ```text
 //! label  client: u64 big-endian                          executed numbers
 //! chunk  low: u64 | marks: 16 u64 | floor: u64
+//! label  client: u64 big-endian | 0: u8                  keys of a client that was added
+//! chunk  the client's entry in the membership
 //! label  client: u64 big-endian | page: u64 big-endian   kept results
 //! chunk  list of the results of the numbers from 64 page (or the floor) on, up to 64 of them or
 //!        the highest one executed; an empty item where nothing is executed
@@ -27,7 +29,9 @@ use crate::reply::decode_result;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tercio_crypto::hash;
-use tercio_types::{ClientId, Digest, Package, RequestSeq, RequestWindow, Suite, WINDOW};
+use tercio_types::{
+    ClientId, ClientInfo, Digest, Package, RequestSeq, RequestWindow, Suite, WINDOW,
+};
 use tercio_wire::{Arena, Decode, DecodeError, Encode, Reader, list};
 
 /// Of how many of a client's highest numbers the results are kept.
@@ -71,6 +75,10 @@ struct Entry {
     hashed_floor: u64,
     /// The lowest and the highest number whose result came since then.
     touched: Option<(u64, u64)>,
+    /// The keys, of a client that was added to those of the genesis.
+    info: Option<Box<ClientInfo>>,
+    /// Whether those came since the last digest.
+    info_is_new: bool,
 }
 
 impl Entry {
@@ -151,6 +159,10 @@ impl Entry {
     fn update(&mut self, client: ClientId, suite: Suite, tree: &mut MerkleMap) {
         let digest = |chunk: Bytes| Some(hash(suite, &[&chunk]));
         tree.set(&client.0.to_be_bytes(), digest(self.encode_window()));
+        if let Some(info) = self.info.as_ref().filter(|_| self.info_is_new) {
+            tree.set(&info_label(client), digest(info.to_bytes()));
+            self.info_is_new = false;
+        }
         for page in self.hashed_floor / PAGE..self.floor / PAGE {
             tree.set(&page_label(client, page), None);
         }
@@ -208,6 +220,12 @@ impl Entry {
     }
 }
 
+fn info_label(client: ClientId) -> [u8; 9] {
+    let mut label = [0; 9];
+    label[..8].copy_from_slice(&client.0.to_be_bytes());
+    label
+}
+
 fn page_label(client: ClientId, page: u64) -> [u8; 16] {
     let mut label = [0; 16];
     label[..8].copy_from_slice(&client.0.to_be_bytes());
@@ -246,6 +264,19 @@ impl ClientTable {
             admission
         }));
         self.dirty.insert(package.client);
+    }
+
+    /// Keeps the keys of a client that was added.
+    pub(crate) fn add(&mut self, client: ClientId, info: ClientInfo) {
+        let entry = self.entries.entry(client).or_default();
+        entry.info = Some(Box::new(info));
+        entry.info_is_new = true;
+        self.dirty.insert(client);
+    }
+
+    /// The clients that were added, in order.
+    pub(crate) fn added(&self) -> impl Iterator<Item = (ClientId, &ClientInfo)> {
+        self.entries.iter().filter_map(|(client, entry)| Some((*client, entry.info.as_deref()?)))
     }
 
     /// Whether the number was executed.
@@ -289,7 +320,11 @@ impl ClientTable {
             let pages = entry.pages().map(|page| {
                 (Bytes::copy_from_slice(&page_label(*client, page)), entry.encode_page(page))
             });
-            std::iter::once((label, entry.encode_window())).chain(pages)
+            let info = entry
+                .info
+                .as_ref()
+                .map(|info| (Bytes::copy_from_slice(&info_label(*client)), info.to_bytes()));
+            std::iter::once((label, entry.encode_window())).chain(info).chain(pages)
         })
     }
 
@@ -302,6 +337,13 @@ impl ClientTable {
             let entry = Entry::decode_window(chunk, self.suite)?;
             self.entries.insert(client, entry);
             self.dirty.insert(client);
+            return Ok(());
+        }
+        if page == [0] {
+            let info = ClientInfo::from_bytes(chunk, self.suite)?;
+            // Labels ascend: there is an entry for a window, and no result yet.
+            self.entries.get(&client).ok_or(misplaced)?;
+            self.add(client, info);
             return Ok(());
         }
         let page = page.try_into().map_err(|_| misplaced)?;
@@ -347,6 +389,32 @@ mod tests {
             let depth = u64::from(64 - clients.leading_zeros()) + 1;
             assert!(cost <= 2 * 4 * depth, "{cost} of {clients}");
         }
+    }
+
+    #[test]
+    fn keys_of_added_clients_are_part_of_the_table() {
+        let info = |i: u8| ClientInfo::new(tercio_types::PublicKey::new(&[i; 32]).unwrap());
+        let mut table = ClientTable::new(SUITE);
+        execute(&mut table, 1, 1);
+        let mut seen = BTreeSet::from([table.digest()]);
+        for (client, key) in [(5, 1), (6, 2)] {
+            table.add(ClientId(client), info(key));
+            assert!(seen.insert(table.digest()));
+            execute(&mut table, client, 1);
+            assert!(seen.insert(table.digest()));
+            let chunks: Vec<_> = table.snapshot().collect();
+            assert_eq!(table.digest(), crate::chunks_root(SUITE, &chunks));
+            let mut restored = ClientTable::new(SUITE);
+            for (label, chunk) in &chunks {
+                restored.restore(label, chunk).unwrap();
+            }
+            assert_eq!(restored.digest(), table.digest());
+            assert!(restored.added().eq(table.added()));
+        }
+        assert!(table.added().eq([(ClientId(5), &info(1)), (ClientId(6), &info(2))]));
+        let stray = (info_label(ClientId(9)), info(1).to_bytes());
+        assert!(ClientTable::new(SUITE).restore(&stray.0, &stray.1).is_err(), "keys of nobody");
+        assert!(table.restore(&info_label(ClientId(5)), &Bytes::from_static(b"no")).is_err());
     }
 
     #[test]

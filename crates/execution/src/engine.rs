@@ -9,17 +9,21 @@
 //!   root over a leaf `client | number | status | result` for each operation. With a lag above zero the state digest after the block enters
 //!   too, `R(h) = H(R(h-1) | results root of h | state of h)`, so that a checkpoint vouches for
 //!   the digests that the next headers will carry.
+//! - A system operation stands alone in its package. It can add a client: the membership is then
+//!   another one, from the next block on ([`Engine::membership`]).
 //! - A checkpoint names everything by digest, and a snapshot restores exactly that or fails.
 
 use crate::client_table::{Admission, ClientTable};
 use crate::reply::{PackageReply, Status, result_leaf, results_digest};
+use crate::system::{Decision, decide, membership_digest};
 use crate::{AppError, Application, Context, Operation, Proposal, Replies, TreeTop};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use tercio_crypto::{hash, merkle_root};
 use tercio_types::{
-    Batch, BlockHeader, ChainId, Checkpoint, ClientId, Digest, EMPTY_ROOT, Epoch, Height, OpKind,
+    Batch, BlockHeader, Checkpoint, ClientId, Digest, EMPTY_ROOT, Height, Membership, OpKind,
     Package, RequestSeq, RequestWindow, SeqNum, Suite, Timestamp,
 };
 use tercio_wire::{DecodeError, Reader, block_hash, list};
@@ -105,8 +109,11 @@ struct Lagged {
 pub struct Engine {
     app: Box<dyn Application>,
     suite: Suite,
-    epoch: Epoch,
-    membership: Digest,
+    /// As the genesis has it.
+    genesis: Arc<Membership>,
+    /// With the clients that were added.
+    membership: Arc<Membership>,
+    membership_digest: Digest,
     lag: u16,
     clients: ClientTable,
     seq: SeqNum,
@@ -136,28 +143,24 @@ struct Scratch {
 }
 
 impl Engine {
-    /// An engine at genesis: height 0, no client has executed anything, `app` in its first state.
+    /// An engine at genesis: height 0, no client has executed anything, `app` in its first state,
+    /// the membership `genesis`.
     /// Headers carry results and state digest `lag` heights late; 0 means not at all (each block
     /// then costs no state digest).
     #[must_use]
-    pub fn new(
-        app: Box<dyn Application>,
-        suite: Suite,
-        chain: ChainId,
-        epoch: Epoch,
-        membership: Digest,
-        lag: u16,
-    ) -> Self {
+    pub fn new(app: Box<dyn Application>, genesis: Arc<Membership>, lag: u16) -> Self {
+        let suite = genesis.suite();
         Self {
             app,
             suite,
-            epoch,
-            membership,
+            membership_digest: membership_digest(&genesis),
+            membership: genesis.clone(),
             lag,
             clients: ClientTable::new(suite),
             seq: SeqNum(0),
             height: Height(0),
-            block: Digest(chain.0),
+            block: Digest(genesis.chain().0),
+            genesis,
             results: EMPTY_ROOT,
             time: Timestamp(0),
             lagged: VecDeque::new(),
@@ -170,6 +173,18 @@ impl Engine {
     /// an application that begins with much of it a while.
     pub fn state_digest(&mut self) -> Digest {
         self.app.state_digest()
+    }
+
+    /// Replicas and clients after the last block. Another value, by [`Arc::ptr_eq`] as well, once
+    /// a client was added.
+    #[must_use]
+    pub fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    fn set_membership(&mut self, membership: Arc<Membership>) {
+        self.membership_digest = membership_digest(&membership);
+        self.membership = membership;
     }
 
     /// The last executed sequence number.
@@ -268,7 +283,7 @@ impl Engine {
         let due = self.lagged.front().filter(|_| self.lagged.len() == usize::from(self.lag));
         BlockHeader {
             suite: self.suite,
-            epoch: self.epoch,
+            epoch: self.membership.epoch(),
             height: self.height.next(),
             seq,
             parent: self.block,
@@ -286,6 +301,7 @@ impl Engine {
         let context = Context { height: header.height, time: header.time, seed };
         let Scratch { operations, results, admissions, leaves, packages, ranges, bodies } =
             &mut self.scratch;
+        let mut membership = self.membership.clone();
         admissions.clear();
         packages.clear();
         ranges.clear();
@@ -313,7 +329,23 @@ impl Engine {
                         });
                     }
                 }
-                OpKind::System => {}
+                OpKind::System => {
+                    if !operations.is_empty() {
+                        run(&mut *self.app, &context, operations, results);
+                    }
+                    let alone = package.ops.len() == 1;
+                    for (_, op) in fresh {
+                        let decision = match alone {
+                            true => decide(&membership, &op),
+                            false => Decision::Unsupported,
+                        };
+                        results.push_with(|out| decision.write_result(out));
+                        if let Decision::Add(client, info) = decision {
+                            membership = Arc::new(membership.with_client(*info.clone()));
+                            self.clients.add(client, *info);
+                        }
+                    }
+                }
             }
         }
         run(&mut *self.app, &context, operations, results);
@@ -340,6 +372,9 @@ impl Engine {
             })
             .collect();
 
+        if !Arc::ptr_eq(&membership, &self.membership) {
+            self.set_membership(membership);
+        }
         self.seq = header.seq;
         self.height = header.height;
         self.block = block_hash(header);
@@ -396,8 +431,8 @@ impl Engine {
             results: self.results,
             state: self.app.state_digest(),
             clients: self.clients.digest(),
-            membership: self.membership,
-            epoch: self.epoch,
+            membership: self.membership_digest,
+            epoch: self.membership.epoch(),
             time: self.time,
         }
     }
@@ -437,8 +472,7 @@ impl Engine {
         checkpoint: &Checkpoint,
         chunks: &[(Bytes, Bytes)],
     ) -> Result<(), RestoreError> {
-        expect("membership", checkpoint.membership, self.membership)?;
-        expect("epoch", checkpoint.epoch, self.epoch)?;
+        expect("epoch", checkpoint.epoch, self.genesis.epoch())?;
         self.clients = ClientTable::new(self.suite);
         let mut app = Vec::new();
         let mut engine = None;
@@ -460,10 +494,25 @@ impl Engine {
         self.app.restore(&app)?;
         expect("state", checkpoint.state, self.app.state_digest())?;
         expect("client table", checkpoint.clients, self.clients.digest())?;
+        self.restore_membership()?;
+        expect("membership", checkpoint.membership, self.membership_digest)?;
         self.seq = checkpoint.seq;
         self.height = checkpoint.height;
         self.block = checkpoint.block;
         self.time = checkpoint.time;
+        Ok(())
+    }
+
+    /// The genesis' membership with the clients that the table says were added.
+    fn restore_membership(&mut self) -> Result<(), RestoreError> {
+        let mut membership = Membership::clone(&self.genesis);
+        for (client, info) in self.clients.added() {
+            if membership.next_client() != Some(client) {
+                return Err(DecodeError::NotCanonical("added clients").into());
+            }
+            membership = membership.with_client(info.clone());
+        }
+        self.set_membership(Arc::new(membership));
         Ok(())
     }
 
@@ -590,11 +639,8 @@ impl Answers<'_> {
             let seq = RequestSeq(package.first.0 + i as u64);
             let start = out.len();
             match admissions[i] {
-                Admission::Fresh if package.kind == OpKind::System => {
-                    out.push(Status::Unsupported as u8);
-                }
                 Admission::Fresh => {
-                    // The result of a read brings its own status.
+                    // The result of a read, or of a system operation, brings its own status.
                     if package.kind == OpKind::User {
                         out.push(Status::Executed as u8);
                     }

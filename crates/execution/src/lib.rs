@@ -15,6 +15,7 @@ mod merkle_map;
 mod reasons;
 mod reply;
 mod store;
+mod system;
 mod top;
 mod transaction;
 mod tree;
@@ -27,6 +28,7 @@ pub use engine::{
 pub use merkle_map::MerkleMap;
 pub use reply::{OpResult, PackageReply, decode_results, encode_results, results_digest};
 pub use store::{CHUNK_BYTES, Store};
+pub use system::membership_digest;
 pub use top::{LabelRange, Shown, TOP_LEVELS, TopNode, TreeTop};
 pub use transaction::{Footprint, Keyed, Outcome, Transaction, View};
 pub use tree::{

@@ -4,9 +4,10 @@
 //! list (tercio_wire::list) of one item an operation: status: u8 | result
 //! status  0 executed  1 beyond window  2 no longer kept  3 unsupported  4 declined
 //! ```
-//! Only an executed operation's result has bytes, and a declined read's, which say why. The bytes
-//! of an ordered read's are the height (u64) at which it was answered, and the answer. There is no view and no block in it, so that
-//! correct replicas give equal bytes whenever they answer.
+//! Only an executed operation's result has bytes, and a declined one's, which say why. The bytes
+//! of an ordered read's are the height (u64) at which it was answered, and the answer; of a system
+//! operation's the number (u64) of the client that was added. There is no view and no block in it,
+//! so that correct replicas give equal bytes whenever they answer.
 
 use bytes::Bytes;
 use tercio_crypto::{merkle_leaf, merkle_root};
@@ -28,8 +29,8 @@ pub enum OpResult {
     NoLongerKept,
     /// It was a system request that this version does not know. Its number is used up.
     Unsupported,
-    /// It was a read, and the application finds no sense in the question: why, as text. Its number
-    /// is used up.
+    /// It was a read, and the application finds no sense in the question, or a system operation
+    /// that may not be: why, as text. Its number is used up.
     Declined(Bytes),
 }
 

@@ -3,20 +3,29 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use tercio_crypto::{hash, merkle_root};
+use std::sync::Arc;
+use tercio_crypto::{SecretKey, hash, merkle_root};
 use tercio_execution::{
     AppError, Application, Context, Engine, KEPT_BYTES, KEPT_REPLIES, LATEST, OpResult, Operation,
-    PackageReply, Proposal, Replies, RestoreError, decode_results, results_digest,
+    PackageReply, Proposal, Replies, RestoreError, decode_results, membership_digest,
+    results_digest,
 };
 use tercio_types::{
-    Authenticator, Batch, ChainId, ClientId, Digest, EMPTY_ROOT, Epoch, Height, OpKind, Ops,
-    Package, ReplicaId, RequestSeq, SeqNum, Suite, Tag, Timestamp, WINDOW,
+    Authenticator, Batch, ChainId, ClientId, Digest, EMPTY_ROOT, Epoch, FaultModel, Height, Member,
+    Membership, OpKind, Ops, Package, ReplicaId, RequestSeq, SeqNum, Suite, Tag, Timestamp, WINDOW,
 };
 use tercio_wire::{Encode, block_hash};
 
 const SUITE: Suite = Suite::Sha256Ed25519;
 const CHAIN: ChainId = ChainId([3; 32]);
-const MEMBERSHIP: Digest = Digest([4; 32]);
+/// A membership of four replicas, without a client.
+fn membership() -> Arc<Membership> {
+    let secret = |i: u8| SecretKey::from_seed([i; 32]);
+    let member = |i| Member { key: secret(i).public(), address: String::new() };
+    let (model, members) = (FaultModel::Byzantine, (0..4).map(member).collect());
+    let made = Membership::new(CHAIN, Epoch(1), SUITE, model, members, BTreeMap::new());
+    Arc::new(made.unwrap())
+}
 
 /// Writes down all that it executes: a second execution would show. A result is the operation's
 /// place in the history and its bytes.
@@ -92,7 +101,7 @@ impl Application for Journal {
 }
 
 fn engine(lag: u16) -> Engine {
-    Engine::new(Box::new(Journal::default()), SUITE, CHAIN, Epoch(1), MEMBERSHIP, lag)
+    Engine::new(Box::new(Journal::default()), membership(), lag)
 }
 
 fn package_of(client: u64, first: u64, kind: OpKind, ops: Vec<Bytes>) -> Package {
@@ -317,7 +326,10 @@ fn headers_chain_and_carry_nothing_local() {
     let checkpoint = engine.checkpoint(SeqNum(6));
     assert_eq!((checkpoint.seq, checkpoint.height), (SeqNum(6), Height(3)));
     assert_eq!((checkpoint.block, checkpoint.results), (parent, chained));
-    assert_eq!((checkpoint.membership, checkpoint.epoch), (MEMBERSHIP, Epoch(1)));
+    assert_eq!(
+        (checkpoint.membership, checkpoint.epoch),
+        (membership_digest(&membership()), Epoch(1))
+    );
     assert_eq!(checkpoint.time, Timestamp(300));
 }
 

@@ -10,8 +10,9 @@
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tercio_crypto::{Claim, Keyring, Reject, Verified};
-use tercio_types::{ClientId, Principal, ReplicaId, SignatureBytes, Suite};
+use tercio_types::{ClientId, Membership, Principal, ReplicaId, SignatureBytes, Suite};
 use tercio_wire::{Arena, DecodeError, Forward, Frame, Key, Kind, Message, Received, Request};
 use thiserror::Error;
 
@@ -183,6 +184,11 @@ impl HostNic {
     fn verify<M: Message>(&mut self, frame: Frame) -> Result<Verified<Received<M>>, Dropped> {
         let suite = self.keyring.membership().suite();
         Ok(self.keyring.verify(Received::from_frame(frame, suite)?)?)
+    }
+
+    /// Goes over to a membership with other clients.
+    pub fn set_membership(&mut self, membership: Arc<Membership>) {
+        self.keyring.set_membership(membership);
     }
 
     /// How many frames were dropped, by reason.

@@ -41,5 +41,5 @@ pub use genesis::{App, Genesis};
 pub use home::{Home, Part};
 pub use layout::{Durability, Layout};
 pub use node::{LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output, PeerStatus};
-pub use recover::{Stages, membership_digest};
+pub use recover::Stages;
 pub use threads::{ReplicaHandle, start};

@@ -16,39 +16,11 @@ use crate::stages::{
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
-use tercio_crypto::{Hasher, Instance, Keyring, Signer};
+use tercio_crypto::{Instance, Keyring, Signer};
 use tercio_execution::{Application, Engine};
 use tercio_ledger::{BlockLog, LedgerError, Snapshot, SnapshotStore, Staging, Wal};
-use tercio_types::{
-    Batch, CertifiedCheckpoint, Checkpoint, Digest, Height, Membership, Principal, SeqNum,
-};
+use tercio_types::{Batch, CertifiedCheckpoint, Checkpoint, Height, Principal, SeqNum};
 use tercio_wire::Decode;
-
-/// The digest of a membership, as checkpoints name it: replicas and clients with their keys.
-#[must_use]
-pub fn membership_digest(membership: &Membership) -> Digest {
-    let mut hasher = Hasher::new(membership.suite());
-    hasher.update(b"tercio membership 1");
-    hasher.update(&membership.chain().0);
-    hasher.update(&membership.epoch().0.to_le_bytes());
-    hasher.update(&(membership.n() as u64).to_le_bytes());
-    let mut key = |bytes: &[u8]| {
-        hasher.update(&(bytes.len() as u64).to_le_bytes());
-        hasher.update(bytes);
-    };
-    for replica in membership.replicas() {
-        key(membership.member(replica).expect("listed by itself").key.as_slice());
-    }
-    for (client, info) in membership.clients() {
-        key(&client.0.to_le_bytes());
-        key(info.key.as_slice());
-        if let Some(signing) = &info.signing {
-            key(&[signing.scheme.number()]);
-            key(signing.key.as_slice());
-        }
-    }
-    hasher.finish()
-}
 
 /// All stages of a replica, with what they want done first.
 pub struct Stages<P: Protocol = Pbft> {
@@ -106,9 +78,7 @@ impl<P: Protocol> Stages<P> {
             wal.begin()?;
         }
 
-        let digest = membership_digest(membership);
-        let epoch = membership.epoch();
-        let mut engine = Engine::new(app, suite, chain, epoch, digest, settings.lag);
+        let mut engine = Engine::new(app, membership.clone(), settings.lag);
         let mut rhythm = Rhythm::new(settings.snapshot_every, settings.snapshot_bytes);
         let mut stable = blocks.latest_certificate()?;
         let alone = membership.n() == 1;
@@ -145,6 +115,8 @@ impl<P: Protocol> Stages<P> {
         let Replay { mut engine, rhythm, checkpoints, .. } = replay;
 
         let me = Principal::Replica(settings.me);
+        // With the clients that were added.
+        let membership = engine.membership().clone();
         let keyring =
             Keyring::new(me, settings.secret.clone(), membership.clone(), Instance::default());
         let records = records.into_iter().map(|record| record.bytes).collect();
@@ -162,7 +134,7 @@ impl<P: Protocol> Stages<P> {
         let own = (settings.lag, settings.scrub_bytes);
         let mut order = OrderStage::new(settings.me, keyring, protocol, head, own, settings.sync);
         let log = LogStage::new(suite, wal, blocks, snapshots, staging);
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox { membership: Some(membership), ..Outbox::default() };
         let damaged = (0..passed_over).map(|_| ToOrder::Dropped("snapshot_damaged"));
         outbox.order.extend(damaged);
         // It says what opening found.

@@ -6,8 +6,9 @@ use running::{genesis, listener, secret};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
+use tercio_execution::membership_digest;
 use tercio_replica::genesis::SharedSettings;
-use tercio_replica::{App, Durability, Genesis, Layout, membership_digest};
+use tercio_replica::{App, Durability, Genesis, Layout};
 use tercio_types::{ClientId, ClientInfo};
 
 fn example() -> Genesis {

@@ -15,7 +15,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tercio_types::{ClientId, Principal, ReplicaId, ReplicaSet};
+use tercio_types::{ClientId, Membership, Principal, ReplicaId, ReplicaSet};
 
 const WAKER: Token = Token(usize::MAX);
 const LISTENER: Token = Token(usize::MAX - 1);
@@ -165,6 +165,13 @@ impl Transport {
             events: vec![],
             counters: BTreeMap::new(),
         })
+    }
+
+    /// Goes over to a membership of the same replicas with more clients: who may open a link from
+    /// now on. Links that are open stay so.
+    pub fn set_membership(&mut self, membership: Arc<Membership>) {
+        assert_eq!(membership.n(), self.identity.membership.n(), "clients change, replicas do not");
+        self.identity.membership = membership;
     }
 
     /// Dials none but these replicas. To be called before the first [`Self::poll`].

@@ -10,6 +10,7 @@ mod ids;
 mod membership;
 mod replica_set;
 mod request;
+mod system;
 mod window;
 pub mod zoo;
 
@@ -20,8 +21,10 @@ pub use ids::{
     SeqNum, Timestamp, View,
 };
 pub use membership::{
-    ClientInfo, FaultModel, Member, Membership, MembershipError, Scheme, SigningKey, Suite,
+    ClientInfo, FaultModel, MAX_ADDED_CLIENTS, Member, Membership, MembershipError, Scheme,
+    SigningKey, Suite,
 };
 pub use replica_set::{MAX_REPLICAS, ReplicaSet};
 pub use request::{Op, OpKind, Ops, Package};
+pub use system::SystemOp;
 pub use window::{RequestWindow, WINDOW};

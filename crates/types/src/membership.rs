@@ -36,7 +36,7 @@ impl Scheme {
     pub const ALL: [Self; 5] =
         [Self::Ed25519, Self::Sm2, Self::EcdsaP256, Self::Secp256k1, Self::Rsa2048];
 
-    /// The number that stands in the genesis' encoding.
+    /// The number that stands in encodings.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -46,6 +46,12 @@ impl Scheme {
             Self::Secp256k1 => 4,
             Self::Rsa2048 => 5,
         }
+    }
+
+    /// The scheme of a number, if there is one.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|scheme| scheme.number() == number)
     }
 
     /// The word for it in files and on the command line.
@@ -186,8 +192,15 @@ impl fmt::Display for MembershipError {
 
 impl std::error::Error for MembershipError {}
 
+/// The most clients that can be added to those of the genesis.
+pub const MAX_ADDED_CLIENTS: u64 = 4096;
+
 /// The replicas and clients of one epoch, and the quorum arithmetic over them. Everything that
 /// counts asks here, so that another fault model or a later epoch changes no counting code.
+///
+/// Clients are added within an epoch, by an ordered operation: that makes another value of this
+/// type, which has the clients of the genesis and those that were added up to some height. Added
+/// clients have the numbers after the genesis' last, without a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     chain: ChainId,
@@ -196,6 +209,8 @@ pub struct Membership {
     model: FaultModel,
     members: Vec<Member>,
     clients: BTreeMap<ClientId, ClientInfo>,
+    /// How many of the clients were added.
+    added: u64,
 }
 
 impl Membership {
@@ -222,7 +237,20 @@ impl Membership {
                 ));
             }
         }
-        Ok(Self { chain, epoch, suite, model, members, clients })
+        Ok(Self { chain, epoch, suite, model, members, clients, added: 0 })
+    }
+
+    /// The same with one more client, under [`Self::next_client`].
+    ///
+    /// # Panics
+    /// When there is no room for another.
+    #[must_use]
+    pub fn with_client(&self, info: ClientInfo) -> Self {
+        let id = self.next_client().expect("the caller asked for the number");
+        let mut more = self.clone();
+        more.clients.insert(id, info);
+        more.added += 1;
+        more
     }
 
     /// The network.
@@ -309,6 +337,28 @@ impl Membership {
         self.clients.get(&client)
     }
 
+    /// The number of the next client that is added; `None` when there are
+    /// [`MAX_ADDED_CLIENTS`] of them, or numbers have run out.
+    #[must_use]
+    pub fn next_client(&self) -> Option<ClientId> {
+        let last = self.clients.keys().last().map_or(0, |last| last.0);
+        let next = last.checked_add(1).map(ClientId);
+        next.filter(|_| self.added < MAX_ADDED_CLIENTS)
+    }
+
+    /// Whether this is a client, or the number of one that may be added yet.
+    #[must_use]
+    pub fn may_have(&self, client: ClientId) -> bool {
+        let last = self.clients.keys().last().map_or(0, |last| last.0);
+        let room = MAX_ADDED_CLIENTS - self.added;
+        self.clients.contains_key(&client) || (client.0 > last && client.0 - last <= room)
+    }
+
+    /// The clients that were added, in order.
+    pub fn added_clients(&self) -> impl Iterator<Item = (ClientId, &ClientInfo)> {
+        self.clients().skip(self.clients.len() - self.added as usize)
+    }
+
     /// All clients in order.
     pub fn clients(&self) -> impl Iterator<Item = (ClientId, &ClientInfo)> {
         self.clients.iter().map(|(id, info)| (*id, info))
@@ -347,6 +397,32 @@ mod tests {
             let m = network(n, FaultModel::Byzantine);
             assert_eq!((m.f(), m.quorum(), m.weak_quorum()), (f, quorum, f + 1));
         }
+    }
+
+    #[test]
+    fn clients_are_added_behind_those_of_the_genesis_and_bounded() {
+        let info = |i: u64| ClientInfo::new(PublicKey::new(&i.to_le_bytes()).unwrap());
+        let mut m = network(4, FaultModel::Byzantine);
+        m.clients = BTreeMap::from([(ClientId(3), info(3)), (ClientId(7), info(7))]);
+        assert!(m.may_have(ClientId(3)) && !m.may_have(ClientId(4)));
+        assert!(m.may_have(ClientId(7 + MAX_ADDED_CLIENTS)));
+        assert!(!m.may_have(ClientId(8 + MAX_ADDED_CLIENTS)));
+        for i in 1..=MAX_ADDED_CLIENTS {
+            assert_eq!(m.next_client(), Some(ClientId(7 + i)));
+            // In place: a copy of the list for each would take this test long.
+            m.clients.insert(ClientId(7 + i), info(7 + i));
+            m.added += 1;
+        }
+        assert_eq!(m.next_client(), None);
+        assert!(!m.may_have(ClientId(8 + MAX_ADDED_CLIENTS)));
+        assert_eq!(m.added_clients().next().map(|(id, _)| id), Some(ClientId(8)));
+        assert_eq!(m.added_clients().count() as u64, MAX_ADDED_CLIENTS);
+
+        let mut m = network(4, FaultModel::Byzantine);
+        assert_eq!(m.with_client(info(1)).client(ClientId(1)), Some(&info(1)));
+        m.clients.insert(ClientId(u64::MAX), info(0));
+        assert_eq!(m.next_client(), None, "numbers have run out");
+        assert!(!m.may_have(ClientId(0)));
     }
 
     #[test]

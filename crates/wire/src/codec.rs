@@ -328,29 +328,43 @@ impl Decode for RequestWindow {
     }
 }
 
+/// Appends replicas' signatures: `count: u32 | of each: replica: u16 | signature`.
+pub(crate) fn put_signatures(signatures: &[(ReplicaId, SignatureBytes)], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(signatures.len() as u32).to_le_bytes());
+    for (replica, signature) in signatures {
+        out.extend_from_slice(&replica.0.to_le_bytes());
+        signature.encode(out);
+    }
+}
+
+/// Reads what [`put_signatures`] wrote; signers ascend.
+pub(crate) fn take_signatures(
+    input: &mut Reader,
+    what: &'static str,
+) -> Result<Vec<(ReplicaId, SignatureBytes)>, DecodeError> {
+    let count = input.count(4, MAX_REPLICAS, what)?;
+    let mut signatures: Vec<(ReplicaId, SignatureBytes)> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let replica = ReplicaId(input.u16("signer")?);
+        if signatures.last().is_some_and(|(last, _)| *last >= replica) {
+            return Err(DecodeError::NotCanonical(what));
+        }
+        signatures.push((replica, SignatureBytes::decode(input)?));
+    }
+    Ok(signatures)
+}
+
 impl Encode for CertifiedCheckpoint {
     fn encode(&self, out: &mut Vec<u8>) {
         self.checkpoint.encode(out);
-        out.extend_from_slice(&(self.signatures.len() as u32).to_le_bytes());
-        for (replica, signature) in &self.signatures {
-            out.extend_from_slice(&replica.0.to_le_bytes());
-            signature.encode(out);
-        }
+        put_signatures(&self.signatures, out);
     }
 }
 
 impl Decode for CertifiedCheckpoint {
     fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
         let checkpoint = Checkpoint::decode(input)?;
-        let count = input.count(4, MAX_REPLICAS, "checkpoint signatures")?;
-        let mut signatures: Vec<(ReplicaId, SignatureBytes)> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let replica = ReplicaId(input.u16("signer")?);
-            if signatures.last().is_some_and(|(last, _)| *last >= replica) {
-                return Err(DecodeError::NotCanonical("checkpoint signers"));
-            }
-            signatures.push((replica, SignatureBytes::decode(input)?));
-        }
+        let signatures = take_signatures(input, "checkpoint signatures")?;
         Ok(Self { checkpoint, signatures })
     }
 }

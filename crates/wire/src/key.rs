@@ -4,7 +4,8 @@
 use crate::{DecodeError, Encode, FRAME_HEADER, Reader};
 use tercio_crypto::{Claim, Proof};
 use tercio_types::{
-    BlockHeader, CertifiedCheckpoint, Checkpoint, Digest, Package, Principal, ReplicaId, Suite,
+    BlockHeader, CertifiedCheckpoint, Checkpoint, ClientInfo, Digest, Package, Principal,
+    ReplicaId, Suite,
 };
 
 /// How many bytes every authenticator covers.
@@ -36,6 +37,9 @@ impl Kind {
     pub const CHECKPOINT: Self = Self(8);
     /// A replica's signature on a block; sequence is the height, the digest the header's hash.
     pub const ATTEST: Self = Self(9);
+    /// A replica's operator's signature on the keys of a client that is to be added; never sent by
+    /// itself. The digest is that of the keys' encoding.
+    pub const APPROVE_CLIENT: Self = Self(10);
     /// The first kind of the ordering protocols (16..48).
     pub const PROTOCOL: u8 = 16;
     /// Asks a replica for blocks.
@@ -134,6 +138,13 @@ impl Key {
 pub fn checkpoint_key(suite: Suite, replica: ReplicaId, checkpoint: &Checkpoint) -> Key {
     let digest = tercio_crypto::hash(suite, &[&checkpoint.to_bytes()]);
     Key::of_replica(Kind::CHECKPOINT, replica, 0, checkpoint.seq.0, digest)
+}
+
+/// What the operator of `replica` signs who approves of a new client.
+#[must_use]
+pub fn approval_key(suite: Suite, replica: ReplicaId, client: &ClientInfo) -> Key {
+    let digest = tercio_crypto::hash(suite, &[&client.to_bytes()]);
+    Key::of_replica(Kind::APPROVE_CLIENT, replica, 0, 0, digest)
 }
 
 /// Lists every signature of a certificate for checking.

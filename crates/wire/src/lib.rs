@@ -18,6 +18,7 @@ mod message;
 mod reader;
 pub mod reject;
 mod replies;
+mod system;
 
 pub use arena::Arena;
 pub use codec::{
@@ -27,8 +28,8 @@ pub use codec::{
 pub use error::DecodeError;
 pub use frame::{FRAME_HEADER, Frame, FrameHeader, FrameWriter, MAX_FRAME, WIRE_VERSION};
 pub use key::{
-    AUTHENTICATED, CLIENT_SENDER, Key, Kind, block_hash, certificate_claims, checkpoint_key,
-    request_key,
+    AUTHENTICATED, CLIENT_SENDER, Key, Kind, approval_key, block_hash, certificate_claims,
+    checkpoint_key, request_key,
 };
 pub use message::{EncodedBatch, Forward, Message, Received, Request, package_claim};
 pub use reader::{Decode, Encode, Reader};

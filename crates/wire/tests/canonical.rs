@@ -409,7 +409,7 @@ proptest! {
         again in signature(),
     ) {
         let n = value.signatures.len();
-        let refused = Err(DecodeError::NotCanonical("checkpoint signers"));
+        let refused = Err(DecodeError::NotCanonical("checkpoint signatures"));
         let mut unsorted = value.clone();
         let (a, b) = (at % n, with % n);
         if a != b {

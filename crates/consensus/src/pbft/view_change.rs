@@ -311,7 +311,8 @@ impl<T: VoteTable> Pbft<T> {
     /// Takes over what a selection proposes, without voting for it yet.
     pub(super) fn adopt(&mut self, selection: &Selection) {
         if stands(Defence::F16VouchForClients) {
-            let known = selection.blamed.iter().filter(|c| self.membership.client(**c).is_some());
+            // A faulty replica blames whom it likes; that must not fill our memory.
+            let known = selection.blamed.iter().filter(|c| self.membership.may_have(**c));
             self.must_sign.extend(known.copied());
         }
         self.next_seq = selection.last().max(self.low).next();

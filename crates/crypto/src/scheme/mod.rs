@@ -161,7 +161,9 @@ pub fn public_key(scheme: Scheme, bytes: &[u8]) -> Result<SigningKey, SchemeErro
     key.map(|key| SigningKey { scheme, key }).ok_or(SchemeError::BadPublicKey(scheme))
 }
 
-fn from_hex(text: &str) -> Option<Vec<u8>> {
+/// The bytes of lower-case hexadecimal digits; `None` when the text is none.
+#[must_use]
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |c: u8| match c {
         b'0'..=b'9' => Some(c - b'0'),
         b'a'..=b'f' => Some(c - b'a' + 10),
@@ -182,11 +184,17 @@ pub fn identity_from_text(suite: Suite, text: &str) -> Result<PublicKey, SchemeE
     Ok(public_key(scheme, &bytes)?.key)
 }
 
+/// Bytes as lower-case hexadecimal digits.
+#[must_use]
+pub fn to_hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).expect("a nibble");
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
 /// A public key as files write it: its bytes in lower-case hexadecimal digits.
 #[must_use]
 pub fn key_text(key: &PublicKey) -> String {
-    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).expect("a nibble");
-    key.as_slice().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    to_hex(key.as_slice())
 }
 
 /// A signing key as files write it: the scheme's name, a colon, and the key in hexadecimal digits.

@@ -17,6 +17,7 @@ use crate::NodeError;
 use crate::sync::CertifiedBlocks;
 use crate::transfer::{Install, Pieces};
 use bytes::Bytes;
+use std::sync::Arc;
 use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
 use tercio_execution::{AppError, Engine, PackageReply};
@@ -106,7 +107,17 @@ impl ExecuteStage {
             }
             ToExecute::Install(install) => self.install(install, out)?,
         }
+        self.note_clients(out);
         Ok(())
+    }
+
+    /// Tells everybody who holds clients' keys when a client was added.
+    fn note_clients(&mut self, out: &mut Outbox) {
+        let membership = self.engine.membership();
+        if !Arc::ptr_eq(membership, self.keyring.membership()) {
+            self.keyring.set_membership(membership.clone());
+            out.order.push_back(ToOrder::Membership(membership.clone()));
+        }
     }
 
     fn deliver(&mut self, delivery: &Delivery, view: View, out: &mut Outbox) {
@@ -199,7 +210,7 @@ impl ExecuteStage {
         let digest = encode_replies(entries, self.suite, &mut self.digests, frame.body());
         let key = Key::of_replica(Kind::REPLY, self.me, view.0, entries[0].first.0, digest);
         let to = Principal::Client(client);
-        // A batch holds packages of clients of the genesis only; each was checked.
+        // A batch holds packages of known clients only; each was checked.
         let Ok(tag) = self.keyring.tag(to, &key.to_array()) else { return };
         out.send.push_back((to, frame.finish(&key, &Authenticator::Mac(tag))));
     }

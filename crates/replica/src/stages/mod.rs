@@ -31,8 +31,8 @@ use tercio_consensus::{Delivery, PersistId};
 use tercio_execution::TreeTop;
 use tercio_ledger::Block;
 use tercio_types::{
-    BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Package, Principal,
-    ReplicaId, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Timestamp, View,
+    BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package,
+    Principal, ReplicaId, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Timestamp, View,
 };
 use tercio_wire::EncodedBatch;
 
@@ -252,6 +252,8 @@ pub enum ToOrder {
     },
     /// How the block log is.
     Health(Health),
+    /// A client was added: whose words count from now on.
+    Membership(Arc<Membership>),
     /// Something was dropped; the reason, to be counted.
     Dropped(&'static str),
     /// The answer to [`ToLog::Fetch`].
@@ -276,4 +278,6 @@ pub struct Outbox {
     pub order: VecDeque<ToOrder>,
     /// Frames for others.
     pub send: VecDeque<(Principal, Bytes)>,
+    /// For the links: who may open one from now on, when that has changed.
+    pub membership: Option<Arc<Membership>>,
 }

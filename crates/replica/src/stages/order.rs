@@ -365,6 +365,12 @@ impl<P: Protocol> OrderStage<P> {
                 self.do_repair(step, out);
                 Ok(())
             }
+            ToOrder::Membership(membership) => {
+                self.nic.set_membership(membership.clone());
+                self.keyring.set_membership(membership.clone());
+                out.membership = Some(membership);
+                Ok(())
+            }
             ToOrder::Dropped(reason) => {
                 self.drop(reason);
                 Ok(())

@@ -248,6 +248,9 @@ impl LoopThread {
                 break;
             }
         }
+        if let Some(membership) = out.membership.take() {
+            self.transport.set_membership(membership);
+        }
         while let Some((to, bytes)) = out.send.pop_front() {
             // Loss is counted by the transport, and normal.
             let _ = self.transport.send(to, bytes);

@@ -65,9 +65,20 @@ impl Asker {
 
     pub(crate) fn package(&self, first: u64, replier: u16, ops: &[&'static [u8]]) -> Package {
         let ops: Vec<Bytes> = ops.iter().map(|op| Bytes::from_static(op)).collect();
-        let (first, kind, replier) = (RequestSeq(first), OpKind::User, ReplicaId(replier));
+        self.package_of(OpKind::User, first, replier, &ops)
+    }
+
+    /// A signed package of any kind.
+    pub(crate) fn package_of(
+        &self,
+        kind: OpKind,
+        first: u64,
+        replier: u16,
+        ops: &[Bytes],
+    ) -> Package {
+        let (first, replier) = (RequestSeq(first), ReplicaId(replier));
         let mut content = Vec::new();
-        encode_package_content(self.id, first, kind, replier, &ops, &mut content);
+        encode_package_content(self.id, first, kind, replier, ops, &mut content);
         let auth = Authenticator::Mac(tercio_types::Tag::default());
         let mut package = package_from_content(&content.into(), auth, Suite::default()).unwrap();
         let said = request_key(&package).to_array();
@@ -76,9 +87,7 @@ impl Asker {
     }
 
     pub(crate) fn request(&self, first: u64, replier: u16, ops: &[&'static [u8]]) -> Bytes {
-        let package = self.package(first, replier, ops);
-        let (key, body) = (request_key(&package), package_content(&package));
-        Frame { key, auth: package.auth, body }.to_bytes()
+        request_frame(self.package(first, replier, ops))
     }
 
     /// A request under MACs.
@@ -104,6 +113,12 @@ impl Asker {
     }
 }
 
+/// The frame that a client sends.
+pub(crate) fn request_frame(package: Package) -> Bytes {
+    let (key, body) = (request_key(&package), package_content(&package));
+    Frame { key, auth: package.auth, body }.to_bytes()
+}
+
 /// What a replica answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -123,6 +138,8 @@ pub(crate) struct Net<P: Protocol = Pbft> {
     pub(crate) nodes: Vec<Option<Node<MemStorage, P>>>,
     pub(crate) disks: Vec<MemStorage>,
     pub(crate) now: Instant,
+    /// How far each node's clock is behind, from its next start on.
+    pub(crate) behind: Vec<Duration>,
     pub(crate) wire: VecDeque<(Principal, Principal, Bytes)>,
     pub(crate) answers: BTreeMap<ClientId, Vec<Answer>>,
     /// Nothing reaches or leaves these.
@@ -172,6 +189,7 @@ impl<P: Protocol> Net<P> {
             nodes: (0..n).map(|_| None).collect(),
             disks: (0..n).map(|_| MemStorage::default()).collect(),
             now: Instant(1_000_000_000),
+            behind: vec![Duration::ZERO; n],
             wire: VecDeque::new(),
             answers: BTreeMap::new(),
             cut: BTreeSet::new(),
@@ -192,8 +210,13 @@ impl<P: Protocol> Net<P> {
         settings
     }
 
+    /// What a node's clock shows.
+    fn clock(&self, i: usize) -> Instant {
+        Instant(self.now.0 - self.behind[i].as_nanos() as u64)
+    }
+
     pub(crate) fn try_start(&mut self, i: usize) -> Result<(), NodeError> {
-        let (settings, now) = (self.settings(i), self.now);
+        let (settings, now) = (self.settings(i), self.clock(i));
         let made = settings.clone();
         let node = Node::with_protocol(
             settings,
@@ -222,8 +245,9 @@ impl<P: Protocol> Net<P> {
     /// Lets a node do what it has to, and collects what it sends.
     pub(crate) fn work(&mut self, i: usize) {
         let me = ReplicaId(i as u16);
+        let now = self.clock(i);
         let Some(node) = &mut self.nodes[i] else { return };
-        if let Err(error) = node.step(self.now) {
+        if let Err(error) = node.step(now) {
             self.stopped.push((me, error));
             self.nodes[i] = None;
             return;
@@ -276,8 +300,9 @@ impl<P: Protocol> Net<P> {
                 }
             }
             Principal::Replica(id) => {
+                let now = self.clock(id.index());
                 if let Some(node) = &mut self.nodes[id.index()] {
-                    node.handle_frame(from, &bytes, self.now);
+                    node.handle_frame(from, &bytes, now);
                     self.work(id.index());
                 }
             }
@@ -293,13 +318,15 @@ impl<P: Protocol> Net<P> {
 
     /// Jumps to the next deadline.
     pub(crate) fn tick(&mut self) {
-        let next = self.nodes.iter().flatten().filter_map(Node::deadline).min();
+        let due = |i: usize| Some(self.nodes[i].as_ref()?.deadline()? + self.behind[i]);
+        let next = (0..self.nodes.len()).filter_map(due).min();
         self.now = next.expect("somebody waits for something").max(self.now);
         for i in 0..self.nodes.len() {
+            let now = self.clock(i);
             if let Some(node) = &mut self.nodes[i]
-                && node.deadline().is_some_and(|at| at <= self.now)
+                && node.deadline().is_some_and(|at| at <= now)
             {
-                node.handle_timeout(self.now);
+                node.handle_timeout(now);
             }
             self.work(i);
         }

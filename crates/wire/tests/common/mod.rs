@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 use tercio_types::{
-    Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Epoch,
-    Height, OpKind, Package, ReplicaId, RequestSeq, SeqNum, SignatureBytes, Suite, Tag, Timestamp,
+    Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, ClientInfo,
+    Digest, Epoch, Height, OpKind, Package, PublicKey, ReplicaId, RequestSeq, Scheme, SeqNum,
+    SignatureBytes, SigningKey, Suite, SystemOp, Tag, Timestamp,
 };
 use tercio_wire::{
     Decode, DecodeError, Encode, Frame, Key, Kind, Reader, decode_authenticator,
@@ -71,7 +72,7 @@ fn recode<T: Encode + Decode>(bytes: &Bytes) -> Result<Bytes, DecodeError> {
 }
 
 /// Every decoder of the crate, with its name.
-pub(crate) const DECODERS: [(&str, Recoder); 10] = [
+pub(crate) const DECODERS: [(&str, Recoder); 12] = [
     ("reject", recode::<Reject>),
     ("package", recode::<Package>),
     ("batch", recode::<Batch>),
@@ -82,6 +83,8 @@ pub(crate) const DECODERS: [(&str, Recoder); 10] = [
     ("authenticator", recode::<Auth>),
     ("frame", recode::<Framed>),
     ("list", recode::<Items>),
+    ("client", recode::<ClientInfo>),
+    ("system operation", recode::<SystemOp>),
 ];
 
 /// A header whose fields all differ.
@@ -126,6 +129,10 @@ pub(crate) fn samples() -> Vec<(&'static str, Bytes)> {
     let package = package_from_content(&content.into(), auth.clone(), SUITE).expect("a package");
     let signature = SignatureBytes::new(&[3; 64]).expect("within the limit");
     let signatures = vec![(ReplicaId(1), signature), (ReplicaId(3), signature)];
+    let public = |len: usize| PublicKey::new(&vec![5; len]).expect("within the limit");
+    let signing = Some(SigningKey { scheme: Scheme::EcdsaP256, key: public(65) });
+    let info = ClientInfo { key: public(32), signing };
+    let approvals = signatures.clone();
     let certificate = CertifiedCheckpoint { checkpoint: checkpoint(), signatures };
     let packages = vec![package.clone(), package.clone()];
     let batch = Batch { time: Timestamp(5), checkpoint: true, packages };
@@ -143,5 +150,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Bytes)> {
         ("authenticator", Auth(attested).to_bytes()),
         ("frame", Framed(Frame { key, auth, body: Bytes::new() }).to_bytes()),
         ("list", Items(ops).to_bytes()),
+        ("client", info.to_bytes()),
+        ("system operation", SystemOp::AddClient { info, approvals }.to_bytes()),
     ]
 }
