@@ -47,8 +47,10 @@ pub(crate) fn client(dir: &Path, name: Option<&str>) -> Result<PathBuf, Failure>
     }
     let mut names: Vec<String> = match fs::read_dir(dir.join(CLIENTS)) {
         Ok(entries) => {
-            let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
-            entries.filter_map(name).collect()
+            // One that is not asked in yet has keys and nothing else.
+            let whole = |entry: &fs::DirEntry| entry.path().join(CLIENT_FILE).exists();
+            let entries = entries.flatten().filter(whole);
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
         }
         Err(_) => vec![],
     };

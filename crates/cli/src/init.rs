@@ -26,6 +26,9 @@ pub(crate) struct InitArgs {
     /// Join this network; the key in DIR says as whom
     #[arg(long, value_name = "FILE.toml")]
     genesis: Option<PathBuf>,
+    /// Join as this client, which was added after the network's start and is not in the genesis
+    #[arg(long, value_name = "NUMBER", requires = "genesis")]
+    added_as: Option<u64>,
     /// The cryptography of a new key: sha256-ed25519, or sm (sm3-sm2)
     #[arg(long, value_name = "SUITE", default_value = "sha256-ed25519", value_parser = suite)]
     crypto: Suite,
@@ -62,7 +65,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<(), Failure> {
         None => None,
         Some(file) => {
             let genesis = read_genesis(file).map_err(Failure::new)?;
-            Some(join(&args.dir, &secret.public(), file, &genesis, args.durability)?)
+            Some(join(args, &secret.public(), file, &genesis)?)
         }
     };
     let public_key = key_text(&secret.public());
@@ -91,15 +94,15 @@ fn must_be_free(dir: &Path) -> Result<(), Failure> {
 }
 
 fn join(
-    dir: &Path,
+    args: &InitArgs,
     key: &PublicKey,
     file: &Path,
     genesis: &Genesis,
-    durability: Durability,
 ) -> Result<String, Failure> {
+    let InitArgs { dir, durability, .. } = args;
     if let Some(i) = genesis.replicas.iter().position(|member| member.key == *key) {
         let id = ReplicaId(i as u16);
-        let settings = Spec { durability, ..Spec::default() }.to_toml();
+        let settings = Spec { durability: *durability, ..Spec::default() }.to_toml();
         join_as_replica(dir, id, genesis, &settings).map_err(Failure::new)?;
         let address = &genesis.replicas[i].address;
         return Ok(format!(
@@ -108,8 +111,15 @@ fn join(
             dir.display()
         ));
     }
-    if let Some((id, _)) = genesis.clients.iter().find(|(_, info)| info.key == *key) {
-        join_as_client(dir, *id, genesis, true).map_err(Failure::new)?;
+    let listed = genesis.clients.iter().find(|(_, info)| info.key == *key).map(|(id, _)| *id);
+    let added = args.added_as.map(ClientId);
+    if let Some(id) = added.filter(|id| listed.is_some() || genesis.clients.contains_key(id)) {
+        return Err(Failure::Usage(format!(
+            "--added-as {id}: the genesis has this client's number or key; leave it out"
+        )));
+    }
+    if let Some(id) = listed.or(added) {
+        join_as_client(dir, id, genesis, true).map_err(Failure::new)?;
         return Ok(format!(
             "client {id} of '{}'; use it with: tercio submit {} '{}'",
             genesis.name,

@@ -5,7 +5,7 @@ use crate::{folder, output};
 use std::path::{Path, PathBuf};
 use tercio_client::{CallError, Client, ClientAuth, Numbers, Read};
 use tercio_replica::{App, ClientHome};
-use tercio_types::{ClientId, RequestSeq};
+use tercio_types::{ClientId, ClientInfo, ReplicaId, RequestSeq, SignatureBytes};
 
 /// The file of the numbers that a client has used, in its home.
 const NUMBERS_FILE: &str = "numbers";
@@ -18,7 +18,7 @@ pub(crate) struct Who {
     pub(crate) dir: PathBuf,
     /// Whose home in DIR/clients to use [default: the first]
     #[arg(long, value_name = "NAME")]
-    client: Option<String>,
+    pub(crate) client: Option<String>,
 }
 
 /// A client's home, for this process alone.
@@ -34,11 +34,12 @@ impl Session {
     /// and waits for it to end.
     pub(crate) fn open(who: &Who) -> Result<Self, Failure> {
         let home = folder::client(&who.dir, who.client.as_deref())?;
-        let ClientHome { client: id, secret, signing, signs, timeout, deadline, connect, genesis } =
-            ClientHome::load(&home).map_err(Failure::new)?;
+        let opened = ClientHome::load(&home).map_err(Failure::new)?;
+        let membership = opened.membership().map_err(Failure::new)?;
+        let ClientHome { client: id, secret, signing, signs, timeout, deadline, connect, .. } =
+            opened;
         let numbers = Numbers::open(&home.join(NUMBERS_FILE), || waits(&home));
         let numbers = numbers.map_err(Failure::new)?;
-        let membership = genesis.membership().map_err(Failure::new)?;
         let mut settings = tercio_client::Settings::new(id, secret, membership);
         let core = &mut settings.core;
         core.auth = if signs { ClientAuth::Signature } else { ClientAuth::Mac };
@@ -53,7 +54,7 @@ impl Session {
                 who.dir.display()
             ))
         })?;
-        Ok(Self { id, app: genesis.app, client, numbers })
+        Ok(Self { id, app: opened.genesis.app, client, numbers })
     }
 
     /// Takes up the client's numbers, before the first operation or ordered read.
@@ -86,6 +87,16 @@ impl Session {
     /// Asks a question that is not.
     pub(crate) fn stale_read(&mut self, question: bytes::Bytes) -> Result<Read, Failure> {
         self.client.query_at(question).map_err(|error| self.failed(&error))
+    }
+
+    /// Has a client added, and gives its number.
+    pub(crate) fn add_client(
+        &mut self,
+        info: ClientInfo,
+        approvals: Vec<(ReplicaId, SignatureBytes)>,
+    ) -> Result<ClientId, Failure> {
+        self.take_number()?;
+        self.client.add_client(info, approvals).map_err(|error| self.failed(&error))
     }
 
     /// The view that the replicas are in.

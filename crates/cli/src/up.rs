@@ -10,9 +10,11 @@
 
 use crate::failure::Failure;
 use crate::{clock, folder, output, stop};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
+use tercio_bench::figures::round;
 use tercio_bench::now;
 use tercio_bench::process::{LOG_FILE, ReplicaProcess};
 use tercio_replica::report::ReplicaReport;
@@ -40,6 +42,56 @@ pub(crate) struct Args {
     /// Stop when standard input ends
     #[arg(long)]
     stop_with_stdin: bool,
+    /// Print one JSON object for everything that happens
+    #[arg(long)]
+    json: bool,
+}
+
+/// Something that happened.
+#[derive(Serialize)]
+struct Said<'a> {
+    unix_ms: u64,
+    event: &'a str,
+    /// Once: when all replicas run, how long that took.
+    #[serde(flatten)]
+    ready: Option<Ready>,
+}
+
+/// All replicas run.
+#[derive(Serialize)]
+struct Ready {
+    /// From the command's start until the last of them could take requests, in milliseconds.
+    ready_ms: f64,
+    replicas: Vec<Running>,
+}
+
+/// A replica's process.
+#[derive(Serialize)]
+struct Running {
+    id: u16,
+    pid: u32,
+    height: u64,
+}
+
+/// Says what happens, in lines for people or in JSON.
+#[derive(Clone, Copy)]
+struct Voice {
+    json: bool,
+}
+
+impl Voice {
+    fn say(self, event: &str) {
+        self.tell(event, None);
+    }
+
+    fn tell(self, event: &str, ready: Option<Ready>) {
+        let said = Said { unix_ms: clock::unix_ms(), event, ready };
+        let line = match self.json {
+            true => serde_json::to_string(&said).expect("text and numbers"),
+            false => format!("{} {event}", clock::utc(said.unix_ms)),
+        };
+        output::line(&line);
+    }
 }
 
 /// A replica and what is known of it.
@@ -53,9 +105,11 @@ struct Watched {
     again_at: Option<Instant>,
     short_lives: u32,
     last: Option<ReplicaReport>,
+    voice: Voice,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let (start, voice) = (now(), Voice { json: args.json });
     let genesis = folder::genesis(&args.dir)?;
     let homes = folder::replicas(&args.dir, genesis.replicas.len());
     if homes.is_empty() {
@@ -68,18 +122,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(Failure::new)?;
     let mut all = homes
         .into_iter()
-        .map(|(id, home)| Watched::start(&program, id, home))
+        .map(|(id, home)| Watched::start(&program, id, home, voice))
         .collect::<Result<Vec<_>, _>>()?;
     for watched in &mut all {
         watched.wait_ready()?;
     }
-    output::line(&format!("{} replica(s) of '{}' run; stop with Ctrl-C", all.len(), genesis.name));
+    let ready_ms = round(start.elapsed().as_secs_f64() * 1e3, 1);
+    let running = |watched: &Watched| {
+        watched.last.as_ref().map(|r| Running { id: r.id, pid: r.pid, height: r.height })
+    };
+    let ready = Ready { ready_ms, replicas: all.iter().filter_map(running).collect() };
+    let (count, name) = (all.len(), &genesis.name);
+    let event =
+        format!("{count} replica(s) of '{name}' run after {ready_ms:.0} ms; stop with Ctrl-C");
+    voice.tell(&event, Some(ready));
     let mut view = all.iter().filter_map(Watched::view).max().unwrap_or(0);
     let mut logs_at = now() + LOOK_AT_LOGS;
     loop {
         match stopped.recv_timeout(LOOK) {
             Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return stop_all(all),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return stop_all(all, voice),
         }
         for watched in &mut all {
             watched.look(&program, args.no_restart);
@@ -87,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let latest = all.iter().filter(|w| w.view() > Some(view)).max_by_key(|w| w.view());
         if let Some(report) = latest.and_then(|watched| watched.last.as_ref()) {
             view = report.view;
-            say(&format!("view {view}: replica {} is the primary", report.primary));
+            voice.say(&format!("view {view}: replica {} is the primary", report.primary));
         }
         if now() >= logs_at {
             logs_at = now() + LOOK_AT_LOGS;
@@ -104,25 +166,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn say(what: &str) {
-    output::line(&format!("{} {what}", clock::utc(clock::unix_ms())));
-}
-
-fn stop_all(mut all: Vec<Watched>) -> Result<(), Failure> {
+fn stop_all(mut all: Vec<Watched>, voice: Voice) -> Result<(), Failure> {
     let mut running: Vec<_> = all.iter_mut().filter_map(|watched| watched.process.take()).collect();
     running.iter_mut().for_each(ReplicaProcess::ask_to_stop);
     let count = running.len();
     let ended: Vec<_> = running.into_iter().map(ReplicaProcess::stop).collect();
     ended.into_iter().try_for_each(|end| end.map_err(Failure::new))?;
-    output::line(&format!("{count} replica(s) stopped"));
+    voice.say(&format!("{count} replica(s) stopped"));
     Ok(())
 }
 
 impl Watched {
-    fn start(program: &Path, id: u16, home: PathBuf) -> Result<Self, Failure> {
+    fn start(program: &Path, id: u16, home: PathBuf, voice: Voice) -> Result<Self, Failure> {
         let process = ReplicaProcess::spawn(program, id, &home).map_err(Failure::new)?;
         let process = Some(process);
-        Ok(Self { id, home, process, ready: false, again_at: None, short_lives: 0, last: None })
+        let (ready, again_at, short_lives, last) = (false, None, 0, None);
+        Ok(Self { id, home, process, ready, again_at, short_lives, last, voice })
     }
 
     fn wait_ready(&mut self) -> Result<(), Failure> {
@@ -135,7 +194,7 @@ impl Watched {
     fn is_ready(&mut self, report: ReplicaReport) {
         let (id, pid, height) = (self.id, report.pid, report.start_height);
         let again = if self.last.is_some() { " again" } else { "" };
-        say(&format!("replica {id}: ready{again} at height {height}, process {pid}"));
+        self.voice.say(&format!("replica {id}: ready{again} at height {height}, process {pid}"));
         self.ready = true;
         self.last = Some(report);
     }
@@ -165,10 +224,11 @@ impl Watched {
         let (Some(was), Some(is)) = (was, &self.last) else { return };
         match (was.catching_up, is.catching_up) {
             (false, true) => {
-                say(&format!("replica {}: catching up from height {}", self.id, is.height));
+                self.voice
+                    .say(&format!("replica {}: catching up from height {}", self.id, is.height));
             }
             (true, false) => {
-                say(&format!("replica {}: caught up at height {}", self.id, is.height))
+                self.voice.say(&format!("replica {}: caught up at height {}", self.id, is.height))
             }
             _ => {}
         }
@@ -178,16 +238,16 @@ impl Watched {
         self.ready = false;
         self.short_lives = if since.elapsed() < SHORT { self.short_lives + 1 } else { 0 };
         if no_restart {
-            say(&format!("{how}; it is left alone"));
+            self.voice.say(&format!("{how}; it is left alone"));
         } else if self.short_lives >= SHORT_LIVES {
-            say(&format!(
+            self.voice.say(&format!(
                 "{how}; it is left alone after {SHORT_LIVES} short lives in a row, see {}",
                 self.home.join(LOG_FILE).display()
             ));
         } else {
             let pause = PAUSE * 2u32.pow(self.short_lives.saturating_sub(1));
             let pause = pause.min(LONGEST_PAUSE);
-            say(&format!("{how}; it is started again in {} s", pause.as_secs()));
+            self.voice.say(&format!("{how}; it is started again in {} s", pause.as_secs()));
             self.again_at = Some(now() + pause);
         }
     }
@@ -197,7 +257,7 @@ impl Watched {
         match ReplicaProcess::spawn(program, self.id, &self.home) {
             Ok(process) => self.process = Some(process),
             Err(error) => {
-                say(&error.to_string());
+                self.voice.say(&error.to_string());
                 self.again_at = Some(now() + LONGEST_PAUSE);
             }
         }

@@ -15,7 +15,7 @@ use crate::config::{
     ConfigError, FileError, GENESIS_FILE, KEY_FILE, read, read_genesis, read_private, read_secret,
     write_genesis, write_new, write_secret,
 };
-use crate::genesis::Genesis;
+use crate::genesis::{Genesis, GenesisError};
 use crate::toml_error::{At, Source};
 use serde::Deserialize;
 use std::fs;
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_crypto::{SecretKey, SigningSecret};
-use tercio_types::ClientId;
+use tercio_types::{ClientId, ClientInfo, Membership};
 
 /// The file of a client's own settings.
 pub const CLIENT_FILE: &str = "client.toml";
@@ -34,8 +34,10 @@ pub const SIGNING_FILE: &str = "signing.pem";
 /// What a client's home holds.
 #[derive(Debug)]
 pub struct ClientHome {
-    /// Which of the genesis' clients this is.
+    /// Its number.
     pub client: ClientId,
+    /// Its public keys.
+    pub info: ClientInfo,
     /// The secret of its identity.
     pub secret: SecretKey,
     /// What it signs packages with, when that is not its identity.
@@ -56,6 +58,7 @@ pub struct ClientHome {
 #[serde(deny_unknown_fields)]
 struct File {
     client: At<u64>,
+    added: Option<bool>,
     auth: Option<At<String>>,
     timeout_ms: Option<At<u64>>,
     deadline_ms: Option<At<u64>>,
@@ -80,31 +83,32 @@ impl ClientHome {
         let file = home.join(CLIENT_FILE);
         let text = read(&file)?;
         let genesis = read_genesis(&home.join(GENESIS_FILE))?;
-        let secret = read_secret(&home.join(KEY_FILE))?;
+        let (secret, signing) = read_client_keys(home)?;
         let source = Source { file: &file, text: &text };
-        let File { client, auth, timeout_ms, deadline_ms, connect_ms } = source.parse()?;
+        let File { client, added, auth, timeout_ms, deadline_ms, connect_ms } = source.parse()?;
         let id = ClientId(*client.get());
-        match genesis.clients.get(&id) {
+        let own = ClientInfo {
+            signing: signing.as_ref().map(SigningSecret::public),
+            ..ClientInfo::new(secret.public())
+        };
+        let info = match genesis.clients.get(&id) {
+            None if added == Some(true) => own,
             None => return Err(source.at(&client, "the genesis has no such client").into()),
-            Some(info) if info.key != secret.public() => {
+            Some(_) if added == Some(true) => {
+                let what = "the genesis has this client: it was not added later (take added out)";
+                return Err(source.at(&client, what).into());
+            }
+            Some(info) if info.key != own.key => {
                 let what = "the key file beside this is not this client's key in the genesis";
                 return Err(source.at(&client, what).into());
             }
-            Some(_) => {}
-        }
-        let signing = match genesis.clients[&id].signing {
-            None => None,
-            Some(key) => {
-                let path = home.join(SIGNING_FILE);
-                let wrong = |why: String| ConfigError::Key { path: path.clone(), why };
-                let secret = SigningSecret::from_pem(&read_private(&path)?)
-                    .map_err(|why| wrong(why.to_string()))?;
-                if secret.public() != key {
-                    return Err(wrong("this is not the key that the genesis has".into()));
-                }
-                Some(Arc::new(secret))
+            Some(info) if info.signing != own.signing && info.signing.is_some() => {
+                let why = "this is not the key that the genesis has".into();
+                return Err(ConfigError::Key { path: home.join(SIGNING_FILE), why });
             }
+            Some(info) => info.clone(),
         };
+        let signing = signing.filter(|_| info.signing.is_some()).map(Arc::new);
         let signs = match auth.as_ref().map(|auth| (auth, auth.get().as_str())) {
             None | Some((_, "signature")) => true,
             Some((_, "mac")) => false,
@@ -114,6 +118,7 @@ impl ClientHome {
         };
         Ok(Self {
             client: id,
+            info,
             secret,
             signing,
             signs,
@@ -125,7 +130,35 @@ impl ClientHome {
     }
 }
 
-/// Makes a client's home: its key and what [`join_as_client`] writes.
+impl ClientHome {
+    /// The replicas, and this client: the membership that it speaks to and in.
+    ///
+    /// # Errors
+    /// When the genesis makes no membership.
+    pub fn membership(&self) -> Result<Arc<Membership>, GenesisError> {
+        let mut genesis = self.genesis.clone();
+        let chain = genesis.chain();
+        genesis.clients.insert(self.client, self.info.clone());
+        genesis.membership_of(chain)
+    }
+}
+
+/// Reads a client's keys: of its identity, and what it signs with if there is a file for that.
+///
+/// # Errors
+/// When a file is no key, or others can read it; when there is no identity.
+pub fn read_client_keys(home: &Path) -> Result<(SecretKey, Option<SigningSecret>), ConfigError> {
+    let secret = read_secret(&home.join(KEY_FILE))?;
+    let path = home.join(SIGNING_FILE);
+    if !path.exists() {
+        return Ok((secret, None));
+    }
+    let signing = SigningSecret::from_pem(&read_private(&path)?);
+    let signing = signing.map_err(|why| ConfigError::Key { path, why: why.to_string() })?;
+    Ok((secret, Some(signing)))
+}
+
+/// Makes a client's home: its keys and what [`join_as_client`] writes.
 ///
 /// # Errors
 /// When a file exists or cannot be written.
@@ -137,6 +170,20 @@ pub fn create_client_home(
     signing: Option<&SigningSecret>,
     signs: bool,
 ) -> Result<(), ConfigError> {
+    write_client_keys(home, secret, signing)?;
+    join_as_client(home, client, genesis, signs)
+}
+
+/// Makes a directory with a client's keys, which is a home once [`join_as_client`] has written the
+/// rest.
+///
+/// # Errors
+/// When a file exists or cannot be written.
+pub fn write_client_keys(
+    home: &Path,
+    secret: &SecretKey,
+    signing: Option<&SigningSecret>,
+) -> Result<(), ConfigError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(home);
     made.map_err(ConfigError::io("create", home))?;
     write_secret(&home.join(KEY_FILE), secret)?;
@@ -147,10 +194,11 @@ pub fn create_client_home(
             pem.map_err(|why| ConfigError::Key { path: path.clone(), why: why.to_string() })?;
         write_new(&path, pem.as_bytes(), 0o600)?;
     }
-    join_as_client(home, client, genesis, signs)
+    Ok(())
 }
 
-/// Writes the genesis and `client.toml` into a home that has its key.
+/// Writes the genesis and `client.toml` into a directory that has the client's keys. A client that
+/// the genesis does not list is one that was added later.
 ///
 /// # Errors
 /// When a file exists or cannot be written.
@@ -162,6 +210,7 @@ pub fn join_as_client(
 ) -> Result<(), ConfigError> {
     write_genesis(&home.join(GENESIS_FILE), genesis)?;
     let auth = if signs { "signature" } else { "mac" };
-    let text = format!("client = {client}\nauth = \"{auth}\"\n");
+    let added = if genesis.clients.contains_key(&client) { "" } else { "added = true\n" };
+    let text = format!("client = {client}\n{added}auth = \"{auth}\"\n");
     write_new(&home.join(CLIENT_FILE), text.as_bytes(), 0o644)
 }

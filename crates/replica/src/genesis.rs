@@ -296,7 +296,12 @@ impl Genesis {
     /// # Errors
     /// When the replicas make no membership.
     pub fn membership(&self) -> Result<Arc<Membership>, GenesisError> {
-        let (chain, epoch, model) = (self.chain(), Epoch(0), FaultModel::Byzantine);
+        self.membership_of(self.chain())
+    }
+
+    /// As [`Self::membership`], under the name of a chain.
+    pub(crate) fn membership_of(&self, chain: ChainId) -> Result<Arc<Membership>, GenesisError> {
+        let (epoch, model) = (Epoch(0), FaultModel::Byzantine);
         let (members, clients) = (self.replicas.clone(), self.clients.clone());
         Ok(Arc::new(Membership::new(chain, epoch, self.suite, model, members, clients)?))
     }

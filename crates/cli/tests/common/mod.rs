@@ -75,16 +75,19 @@ pub(crate) struct Up {
     child: std::process::Child,
     lines: std::sync::mpsc::Receiver<String>,
     said: Vec<String>,
-    /// From its start until all replicas ran.
-    pub(crate) ready_after: std::time::Duration,
 }
 
 impl Up {
     /// Starts it and waits until all replicas run.
     pub(crate) fn start(dir: &Path) -> Self {
-        let start = tercio_bench::now();
+        Self::start_with(dir, &[]).0
+    }
+
+    /// As [`Self::start`], with more arguments; gives the line too that says that they run.
+    pub(crate) fn start_with(dir: &Path, arguments: &[&str]) -> (Self, String) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tercio"))
             .args(["up", "--stop-with-stdin", text(dir)])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -98,11 +101,9 @@ impl Up {
                 let _ = sender.send(line);
             }
         });
-        let ready_after = std::time::Duration::ZERO;
-        let mut up = Self { dir: dir.to_owned(), child, lines, said: vec![], ready_after };
-        up.wait_line("run; stop with Ctrl-C");
-        up.ready_after = start.elapsed();
-        up
+        let mut up = Self { dir: dir.to_owned(), child, lines, said: vec![] };
+        let line = up.wait_line("stop with Ctrl-C");
+        (up, line)
     }
 
     /// Waits until it prints a line with these words, or has printed one since the last wait.
