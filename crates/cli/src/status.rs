@@ -152,6 +152,12 @@ fn line(row: &Row) -> String {
     if r.pending > 0 {
         parts.push(format!("{} waiting", r.pending));
     }
+    if r.damaged_blocks + r.repaired_blocks > 0 {
+        parts.push(format!(
+            "log: {} block(s) damaged, {} fetched, {} put back",
+            r.damaged_blocks, r.fetched_blocks, r.repaired_blocks
+        ));
+    }
     parts.push(format!("{:.0} MB", r.rss_mb));
     parts.extend(r.sm2_backend.as_ref().map(|backend| format!("sm2: {backend}")));
     let mut drops: Vec<_> = r.dropped.iter().filter(|(_, count)| **count > 0).collect();

@@ -136,6 +136,68 @@ fn a_wrong_identity_is_refused_and_named() {
     child.wait().unwrap();
 }
 
+/// A flipped bit in one replica's log, while it is down: it is found at the start, fetched from the
+/// others and put back, and that is said.
+#[test]
+fn a_mended_log_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir)]).good();
+    let up = Up::start(&dir);
+    tercio(["submit", text(&dir), "add", "add", "add"]).good();
+    let all = || up.reports(4).iter().all(|report| report.height == 3).then_some(());
+    assert!(poll_until(Duration::from_secs(60), all).is_some(), "{:#?}", up.reports(4));
+    up.stop();
+    let file = dir.join("replica-2/data/blocks/blocks-00000000000000000001");
+    let whole = fs::read(&file).unwrap();
+    let mut damaged = whole.clone();
+    damaged[220] ^= 4;
+    fs::write(&file, damaged).unwrap();
+    tercio(["audit", text(&dir.join("replica-2"))]).refused(1, &["block 1"]);
+    let up = Up::start(&dir);
+    let mended = poll_until(Duration::from_secs(60), || {
+        let replica = status(&dir)["replicas"][2].clone();
+        (replica["repaired_blocks"] == 1).then_some(replica)
+    });
+    let mended = mended.unwrap_or_else(|| panic!("{:#}", status(&dir)));
+    assert_eq!((&mended["damaged_blocks"], &mended["fetched_blocks"]), (&0.into(), &1.into()));
+    let shown = tercio(["status", text(&dir)]).good().stdout.clone();
+    assert!(shown.contains("log: 0 block(s) damaged, 1 fetched, 1 put back"), "{shown}");
+    up.stop();
+    assert_eq!(fs::read(&file).unwrap()[..whole.len()], whole);
+    tercio(["audit", text(&dir.join("replica-2"))]).good();
+}
+
+/// A snapshot of another network among the data: nothing of it is taken.
+#[test]
+fn a_snapshot_of_another_chain_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    for dir in [&one, &other] {
+        tercio(["testnet", "-n", "1", "-o", text(dir)]).good();
+        let settings = dir.join("replica-0/tercio.toml");
+        let text = fs::read_to_string(&settings).unwrap();
+        fs::write(settings, text + "\n[retain]\nsnapshot_bytes = 1\n").unwrap();
+    }
+    let snapshots = |dir: &Path| dir.join("replica-0/data/snapshots");
+    let up = Up::start(&other);
+    tercio(["submit", text(&other), "add"]).good();
+    // With the checkpoint that idleness brings.
+    let snapshot = poll_until(Duration::from_secs(60), || {
+        let files = fs::read_dir(snapshots(&other)).unwrap().flatten();
+        files.map(|file| file.path()).find(|file| file.extension().is_none())
+    });
+    let snapshot = snapshot.expect("a snapshot");
+    up.stop();
+    let place = snapshots(&one).join(snapshot.file_name().unwrap());
+    fs::create_dir_all(snapshots(&one)).unwrap();
+    fs::copy(&snapshot, &place).unwrap();
+    let home = one.join("replica-0");
+    tercio(["start", "--dir", text(&home)]).refused(1, &["snapshot", "belongs to chain"]);
+    fs::remove_file(place).unwrap();
+    Up::start(&one).stop();
+}
+
 #[test]
 fn homes_that_cannot_be_used_say_why() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,6 +214,12 @@ fn homes_that_cannot_be_used_say_why() {
         run().refused(1, &["others can read", "chmod 600"]);
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     }
+    // The key of another replica.
+    let (own, others) = (home.join("key"), dir.join("replica-2/key"));
+    let key = fs::read(&own).unwrap();
+    fs::write(&own, fs::read(others).unwrap()).unwrap();
+    start().refused(1, &["key", "replica 1"]);
+    fs::write(&own, key).unwrap();
     // Files that were written half.
     for (file, run) in [
         (home.join("tercio.toml"), &start as &dyn Fn() -> common::Run),

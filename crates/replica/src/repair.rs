@@ -28,6 +28,8 @@ pub struct RepairStatus {
     pub scrubbed_bytes: u64,
     /// How many blocks are damaged.
     pub damaged: u64,
+    /// How many copies others sent since the start.
+    pub fetched: u64,
     /// How many were mended since the start.
     pub repaired: u64,
 }
@@ -181,6 +183,7 @@ impl Repair {
         self.asked = None;
         let Some(wanted) = &mut self.wanted else { return Ok(None) };
         let blocks = Blocks::from_bytes(body, self.suite).map_or(Vec::new(), |b| b.blocks);
+        self.status.fetched += blocks.len() as u64;
         match blocks.last().map(|block| block.header.height) {
             Some(last) if last == wanted.to => {
                 self.placing = Some(peer);

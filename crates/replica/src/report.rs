@@ -67,7 +67,9 @@ pub struct ReplicaReport {
     pub busy: bool,
     /// How many blocks of its log are damaged.
     pub damaged_blocks: u64,
-    /// How many were mended since the start.
+    /// How many copies of blocks others sent for them since the start.
+    pub fetched_blocks: u64,
+    /// How many were put back since the start.
     pub repaired_blocks: u64,
     /// How many bytes of the log were looked at for damage since the start.
     pub scrubbed_bytes: u64,
@@ -244,6 +246,7 @@ impl ReplicaReport {
                 .collect(),
             busy: status.busy,
             damaged_blocks: status.repair.damaged,
+            fetched_blocks: status.repair.fetched,
             repaired_blocks: status.repair.repaired,
             scrubbed_bytes: status.repair.scrubbed_bytes,
             pending: protocol.pending as u64,
