@@ -18,7 +18,7 @@ use tercio_bench::process::ReplicaProcess;
 use tercio_bench::{now, poll_until};
 use tercio_client::Client;
 
-const CLIENTS: usize = 4;
+const CLIENTS: usize = 16;
 /// How many results each client gets between the steps of a round.
 const SOME: u64 = 50;
 const PATIENCE: Duration = Duration::from_secs(60);

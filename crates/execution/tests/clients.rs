@@ -10,9 +10,9 @@ use tercio_execution::{
     decode_results, membership_digest,
 };
 use tercio_types::{
-    Authenticator, Batch, ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Height,
-    MAX_ADDED_CLIENTS, Member, Membership, OpKind, Ops, Package, Principal, PublicKey, ReplicaId,
-    RequestSeq, Scheme, SeqNum, SignatureBytes, SigningKey, Suite, SystemOp, Tag, Timestamp,
+    Authenticator, Batch, ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Height, Member,
+    Membership, OpKind, Ops, Package, Principal, PublicKey, ReplicaId, RequestSeq, Scheme, SeqNum,
+    SignatureBytes, SigningKey, Suite, SystemOp, Tag, Timestamp,
 };
 use tercio_wire::{Encode, approval_key};
 
@@ -225,27 +225,15 @@ fn bytes_that_are_no_operation_and_operations_in_company_are_unsupported() {
     assert_eq!(engine.membership().clients().count(), 1);
 }
 
+/// (How many that are at most: `tercio_types`, `membership.rs`.)
 #[test]
-fn there_is_room_for_so_many() {
-    let mut full = Membership::clone(&membership(3));
-    let base = full.clients().count() as u64;
-    let info = |i: u64| {
-        let mut key = [7; 32];
-        key[..8].copy_from_slice(&i.to_le_bytes());
-        ClientInfo::new(PublicKey::new(&key).unwrap())
-    };
-    // A membership that is full has no number left; what the engine says then is seen in one that
-    // begins with the last number.
-    while full.next_client().is_some() && full.clients().count() as u64 - base < 3 {
-        full = full.with_client(info(full.clients().count() as u64));
-    }
-    assert_eq!(full.added_clients().count(), 3);
-    assert!(MAX_ADDED_CLIENTS > 3);
-    let members = full.replicas().map(|r| full.member(r).unwrap().clone()).collect();
-    let clients = BTreeMap::from([(ClientId(u64::MAX), info(0))]);
-    let (chain, model) = (full.chain(), FaultModel::Byzantine);
-    let last = Membership::new(chain, Epoch(0), SUITE, model, members, clients).unwrap();
-    let mut engine = Engine::new(Box::new(Nothing), Arc::new(last), 0);
+fn without_a_number_left_nobody_is_added() {
+    let some = membership(3);
+    let members = some.replicas().map(|r| some.member(r).unwrap().clone()).collect();
+    let clients = BTreeMap::from([(ClientId(u64::MAX), ClientInfo::new(secret(100).public()))]);
+    let (chain, model) = (some.chain(), FaultModel::Byzantine);
+    let full = Membership::new(chain, Epoch(0), SUITE, model, members, clients).unwrap();
+    let mut engine = Engine::new(Box::new(Nothing), Arc::new(full), 0);
     let op = add(&ClientInfo::new(secret(50).public()), &[0, 1]);
     assert_declined(&mut engine, &op, "as many clients as can be added");
 }
