@@ -38,4 +38,4 @@ pub use storage::{DirStorage, MemStorage, Storage};
 pub use wal::{MAX_RECORD, Wal, WalRecord, WalSettings};
 
 /// The version of the files that this build writes and reads; any other is refused.
-pub const DISK_VERSION: u32 = 2;
+pub const DISK_VERSION: u32 = 3;

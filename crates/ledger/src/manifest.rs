@@ -178,7 +178,8 @@ impl DataDir {
         }
         let dir = Self::open_or_create(path, identity)?;
         let storage = Box::new(dir.wal()?);
-        let (mut wal, _) = Wal::open(storage, identity.chain, WalSettings::default())?;
+        let settings = WalSettings { ahead_bytes: 0, ..WalSettings::default() };
+        let (mut wal, _) = Wal::open(storage, identity.chain, settings)?;
         wal.begin()?;
         Ok(dir)
     }

@@ -3,10 +3,20 @@
 //!
 //! ```text
 //! file    magic "TERCIO\0R" | version: u32 | kind: u32 | chain: 32 B | number: u64 | crc: u32
-//! record  magic "TREC" | length: u32 | tag: u64 | payload crc: u32 | header crc: u32 | payload
+//! record  magic "TREC" | length: u32 | tag: u64 | back: u32 | payload crc: u32 | header crc: u32
+//!         | payload
 //! ```
 //! The header crc covers the file's number and the record's offset too, so that a record is good
 //! in one place only.
+//!
+//! The records that one write took are a group, and `back` is how many bytes before the record its
+//! group begins. A group is written when the one before is as durable as the log ever makes it. So
+//! a crash can leave a hole only in the last group, whatever order the medium wrote its sectors in;
+//! a whole record of a later group behind a bad place shows that this is damage, and one of the
+//! same group does not.
+//!
+//! A file may have zeros behind its records ([`Ahead`]): an fsync of bytes that overwrite others
+//! costs the file system less than one that has lengthened the file.
 
 use crate::disk::{Disk, Window};
 use crate::{DISK_VERSION, LedgerError, Storage};
@@ -18,7 +28,9 @@ use tercio_types::zoo::{Defence, stands};
 const FILE_MAGIC: [u8; 8] = *b"TERCIO\0R";
 const RECORD_MAGIC: [u8; 4] = *b"TREC";
 pub(crate) const FILE_HEADER: usize = 60;
-pub(crate) const RECORD_HEADER: usize = 24;
+pub(crate) const RECORD_HEADER: usize = 28;
+/// Zeros are written so many at a time.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// What the records of a file are; a number on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +48,25 @@ pub(crate) struct Ident {
     pub(crate) number: u64,
 }
 
+/// How far a file is lengthened with zeros before records come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// By so many bytes at a time; 0 for not at all.
+    pub(crate) step: u64,
+    /// The length at which it ends.
+    pub(crate) end: u64,
+}
+
+impl Ahead {
+    pub(crate) const NONE: Self = Self { step: 0, end: 0 };
+}
+
 /// A record as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) offset: u64,
+    /// Where its group begins.
+    pub(crate) group: u64,
     pub(crate) tag: u64,
     pub(crate) bytes: Bytes,
 }
@@ -123,12 +150,16 @@ fn record_crc(number: u64, offset: u64, header: &[u8]) -> u32 {
     crc.finalize()
 }
 
-fn put_record(number: u64, offset: u64, tag: u64, payload: &[u8], out: &mut Vec<u8>) {
+/// Puts a record behind those of its group, which begins with `out` and at `group` in the file.
+fn put_record(number: u64, group: u64, tag: u64, payload: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
+    let offset = group + start as u64;
     let length = u32::try_from(payload.len()).expect("a record is below 4 GiB");
+    let back = u32::try_from(start).expect("a group is below 4 GiB");
     out.extend_from_slice(&RECORD_MAGIC);
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&tag.to_le_bytes());
+    out.extend_from_slice(&back.to_le_bytes());
     out.extend_from_slice(&crc32fast::hash(payload).to_le_bytes());
     let crc = record_crc(number, offset, &out[start..]);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -145,25 +176,36 @@ fn read_record(window: &mut Window<'_>, number: u64, at: u64) -> io::Result<Resu
     if header[..4] != RECORD_MAGIC {
         return flaw("record magic", false, at + 1);
     }
-    if record_crc(number, at, &header[..20]) != le32(&header, 20) {
+    if record_crc(number, at, &header[..24]) != le32(&header, 24) {
         return flaw("record header checksum", false, at + 1);
     }
+    let Some(group) = at.checked_sub(le32(&header, 16).into()) else {
+        return flaw("record group", false, at + 1);
+    };
     let (len, start) = (le32(&header, 4) as usize, at + RECORD_HEADER as u64);
     let end = start + len as u64;
     if end > window.len() {
         return flaw("record payload", true, window.len());
     }
     let bytes = window.take(start, len)?;
-    if crc32fast::hash(&bytes) != le32(&header, 16) {
+    if crc32fast::hash(&bytes) != le32(&header, 20) {
         return flaw("record payload checksum", false, end);
     }
-    Ok(Ok(Record { offset: at, tag: le64(&header, 8), bytes }))
+    Ok(Ok(Record { offset: at, group, tag: le64(&header, 8), bytes }))
 }
 
-fn a_record_follows(window: &mut Window<'_>, number: u64, from: u64) -> io::Result<bool> {
+/// Whether a whole record of a group that begins behind `hole` stands at `from` or behind.
+fn a_later_group_follows(
+    window: &mut Window<'_>,
+    number: u64,
+    hole: u64,
+    from: u64,
+) -> io::Result<bool> {
     let mut from = from;
     while let Some(at) = window.find(from, RECORD_MAGIC)? {
-        if read_record(window, number, at)?.is_ok() {
+        if let Ok(record) = read_record(window, number, at)?
+            && (record.group > hole || !stands(Defence::F35HoleInGroup))
+        {
             return Ok(true);
         }
         from = at + 1;
@@ -173,8 +215,8 @@ fn a_record_follows(window: &mut Window<'_>, number: u64, from: u64) -> io::Resu
 
 /// Reads all records of a file.
 ///
-/// A bad record is the tail when nothing good follows it; otherwise the file is damaged in the
-/// middle and named.
+/// A bad record is the tail when nothing good of a later group follows it; otherwise the file is
+/// damaged in the middle and named.
 pub(crate) fn read_all(
     storage: &dyn Storage,
     name: &str,
@@ -216,11 +258,25 @@ pub(crate) fn read_all(
         }
     }
     if let Some(flaw) = contents.tail
-        && a_record_follows(&mut window, ident.number, flaw.resume)?
+        && a_later_group_follows(&mut window, ident.number, contents.end, flaw.resume)?
     {
         return Err(damage(name, contents.end, flaw.field));
     }
     Ok(contents)
+}
+
+/// Whether nothing but zeros stands from `at` on.
+fn is_zero_from(storage: &dyn Storage, name: &str, at: u64) -> io::Result<bool> {
+    let mut window = Window::new(storage, name)?;
+    let mut at = at;
+    while at < window.len() {
+        let bytes = window.take(at, ZEROS.len())?;
+        if bytes[..] != ZEROS[..bytes.len()] {
+            return Ok(false);
+        }
+        at += bytes.len() as u64;
+    }
+    Ok(true)
 }
 
 pub(crate) fn chain_at(bytes: &[u8], at: usize) -> ChainId {
@@ -233,17 +289,28 @@ pub(crate) struct RecordFile {
     ident: Ident,
     /// Appended, and not yet given to the storage.
     buffer: Vec<u8>,
-    /// What the storage has.
+    /// Where the records end that the storage has.
     written: u64,
+    /// How long the file is: zeros may follow the records.
+    room: u64,
+    ahead: Ahead,
     unsynced: bool,
     new_name: bool,
 }
 
 impl RecordFile {
     /// A file that does not exist yet; the first flush makes it.
-    pub(crate) fn new(name: String, ident: Ident) -> Self {
-        let mut file =
-            Self { name, ident, buffer: Vec::new(), written: 0, unsynced: false, new_name: true };
+    pub(crate) fn new(name: String, ident: Ident, ahead: Ahead) -> Self {
+        let mut file = Self {
+            name,
+            ident,
+            buffer: Vec::new(),
+            written: 0,
+            room: 0,
+            ahead,
+            unsynced: false,
+            new_name: true,
+        };
         put_file_header(&ident, &mut file.buffer);
         file
     }
@@ -254,18 +321,21 @@ impl RecordFile {
         disk: &mut Disk,
         name: String,
         ident: Ident,
+        ahead: Ahead,
     ) -> Result<(Self, Vec<Record>, Option<Cut>), LedgerError> {
         let contents = read_all(disk.storage(), &name, &ident)?;
+        let torn = contents.end == 0 || !is_zero_from(disk.storage(), &name, contents.end)?;
         let (mut end, len) = (contents.end, contents.len);
         if !stands(Defence::F35CutTornTail) {
             end = len;
         }
         disk.rewrite(&name, end)?;
-        let cut = (end < len).then(|| Cut { file: name.clone(), at: end, bytes: len - end });
-        let mut file = Self::new(name, ident);
+        let cut = torn && end < len;
+        let cut = cut.then(|| Cut { file: name.clone(), at: end, bytes: len - end });
+        let mut file = Self::new(name, ident, ahead);
         if end > 0 {
             file.buffer.clear();
-            file.written = end;
+            (file.written, file.room) = (end, end);
             file.new_name = false;
         }
         Ok((file, contents.records, cut))
@@ -275,7 +345,7 @@ impl RecordFile {
         self.ident.number
     }
 
-    /// How long the file is once everything is written.
+    /// Where the records end once everything is written.
     pub(crate) fn len(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
@@ -283,20 +353,30 @@ impl RecordFile {
     /// Appends a record to the buffer; gives its offset.
     pub(crate) fn push(&mut self, tag: u64, payload: &[u8]) -> u64 {
         let offset = self.len();
-        put_record(self.ident.number, offset, tag, payload, &mut self.buffer);
+        put_record(self.ident.number, self.written, tag, payload, &mut self.buffer);
         offset
     }
 
-    /// Writes the buffered records with one append.
+    /// Writes the buffered records with one write, and zeros behind them when the file got longer.
     pub(crate) fn flush(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {
         disk.check()?;
         if self.len() <= FILE_HEADER as u64 || self.buffer.is_empty() {
             return Ok(());
         }
-        disk.change(|s| s.append(&self.name, &self.buffer))?;
-        self.written += self.buffer.len() as u64;
+        disk.change(|s| s.write_at(&self.name, self.written, &self.buffer))?;
+        self.written = self.len();
         self.buffer.clear();
         self.unsynced = true;
+        if self.written > self.room {
+            self.room = self.written;
+            let Ahead { step, end } = self.ahead;
+            let until = (self.room + step).min(end);
+            while self.room < until {
+                let zeros = &ZEROS[..ZEROS.len().min((until - self.room) as usize)];
+                disk.change(|s| s.append(&self.name, zeros))?;
+                self.room += zeros.len() as u64;
+            }
+        }
         Ok(())
     }
 
@@ -327,7 +407,7 @@ impl RecordFile {
         put_file_header(ident, &mut out);
         for (tag, payload) in records {
             offsets.push(out.len() as u64);
-            put_record(ident.number, out.len() as u64, *tag, payload, &mut out);
+            put_record(ident.number, 0, *tag, payload, &mut out);
         }
         (out, offsets)
     }
@@ -335,7 +415,7 @@ impl RecordFile {
     /// This file after its content was replaced by an image of `len` bytes, durably.
     pub(crate) fn replaced(&mut self, len: u64) {
         self.buffer.clear();
-        self.written = len;
+        (self.written, self.room) = (len, len);
         (self.unsynced, self.new_name) = (false, false);
     }
 }

@@ -2,17 +2,21 @@
 //! they promise leave (Castro and Liskov, TOCS'02 section 5.4: what must survive a restart).
 //!
 //! Records go to files `wal-NNNNNNNNNN` of consecutive numbers, in the form that
-//! `docs/format-disk.md` gives. Only the last file is appended to, and the one before it is synced
+//! `docs/format-disk.md` gives. Only the last file is written to, and the one before it is synced
 //! before the next begins, so that only the last can have a torn tail; on open that tail is cut.
 //! Damage anywhere else, or a missing file between two others, is an error that names the place:
 //! a lost promise must not go unnoticed.
+//!
+//! The last file is lengthened with zeros ahead of its records, and they are written over the
+//! zeros. What was buffered together is one group, which a crash may leave with holes; the next is
+//! written when it is durable.
 //!
 //! Nor must a lost log: one that was begun ([`Wal::begin`]) has at least one record from then on,
 //! since pruning keeps the last that nothing supersedes. So a log without any ([`Wal::is_blank`])
 //! was never begun, or is gone.
 
 use crate::disk::Disk;
-use crate::records::{self, Cut, FILE_HEADER, FileKind, Ident, Record, RecordFile};
+use crate::records::{self, Ahead, Cut, FILE_HEADER, FileKind, Ident, Record, RecordFile};
 use crate::{LedgerError, Storage};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -26,11 +30,22 @@ pub const MAX_RECORD: usize = 64 << 20;
 pub struct WalSettings {
     /// The length at which a file is closed and the next begun, in bytes.
     pub file_bytes: u64,
+    /// By how many zeros at a time the last file is lengthened ahead of the records, in bytes; 0
+    /// for not at all. It saves most syncs the change of the file's length, and is of no use where
+    /// nothing is synced.
+    pub ahead_bytes: u64,
 }
 
 impl Default for WalSettings {
     fn default() -> Self {
-        Self { file_bytes: 16 << 20 }
+        Self { file_bytes: 16 << 20, ahead_bytes: 1 << 20 }
+    }
+}
+
+impl WalSettings {
+    /// A file that is closed has no zeros behind its records: they end where it is full.
+    fn ahead(self) -> Ahead {
+        Ahead { step: self.ahead_bytes, end: self.file_bytes }
     }
 }
 
@@ -98,6 +113,7 @@ impl Wal {
         if let Some(gap) = numbers.windows(2).find(|pair| pair[1] != pair[0] + 1) {
             return Err(records::damage(&file_name(gap[0] + 1), 0, "the file is missing"));
         }
+        let ahead = settings.ahead();
         let ident = |number| Ident { kind: FileKind::Wal, chain, number };
         let highest = |records: &[Record]| records.iter().map(|r| r.tag).max().unwrap_or(0);
         let mut lasting = None;
@@ -120,10 +136,11 @@ impl Wal {
             take(number, contents.records);
         }
         let (current, highest_tag, cut) = match last {
-            None => (RecordFile::new(file_name(1), ident(1)), 0, None),
+            None => (RecordFile::new(file_name(1), ident(1), ahead), 0, None),
             Some(number) => {
                 let name = file_name(number);
-                let (file, records, cut) = RecordFile::recover(&mut disk, name, ident(number))?;
+                let (file, records, cut) =
+                    RecordFile::recover(&mut disk, name, ident(number), ahead)?;
                 let highest_tag = highest(&records);
                 take(number, records);
                 (file, highest_tag, cut)
@@ -185,8 +202,9 @@ impl Wal {
         Ok(())
     }
 
-    /// Gives all buffered records to the storage with one append. A file that is full then is
-    /// synced and closed.
+    /// Gives all buffered records to the storage with one write, as a group. Where records are to
+    /// survive more than the end of the process, a [`Self::sync`] must come before the next. A
+    /// file that is full then is synced and closed.
     ///
     /// # Errors
     /// When the storage fails; the log is of no use then.
@@ -215,7 +233,7 @@ impl Wal {
         self.closed
             .push_back(Closed { number, highest_tag: std::mem::take(&mut self.highest_tag) });
         let ident = Ident { kind: FileKind::Wal, chain: self.chain, number: number + 1 };
-        self.current = RecordFile::new(file_name(number + 1), ident);
+        self.current = RecordFile::new(file_name(number + 1), ident, self.settings.ahead());
         Ok(())
     }
 
@@ -242,7 +260,7 @@ impl Wal {
         Ok(count)
     }
 
-    /// How many bytes the files hold that are not closed, buffered ones included.
+    /// How long the records of the file are that is not closed, buffered ones included.
     #[must_use]
     pub fn current_bytes(&self) -> u64 {
         self.current.len()

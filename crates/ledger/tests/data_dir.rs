@@ -73,9 +73,9 @@ fn strangers_damage_and_other_versions_are_told_apart() {
         assert!(DataDir::open_or_create(&path, &US).is_err(), "bit {bit}");
     }
     let text = String::from_utf8(good).unwrap();
-    fs::write(&manifest, text.replacen("data 2", "data 3", 1)).unwrap();
+    fs::write(&manifest, text.replacen("data 3", "data 4", 1)).unwrap();
     let error = DataDir::open(&path).unwrap_err();
-    assert!(matches!(&error, DataDirError::Version { found, .. } if found == "3"), "{error}");
+    assert!(matches!(&error, DataDirError::Version { found, .. } if found == "4"), "{error}");
     fs::write(&manifest, "x".repeat(10_000)).unwrap();
     assert!(matches!(DataDir::open(&path), Err(DataDirError::Damaged { .. })));
 }
@@ -100,7 +100,7 @@ fn logs_stand_on_real_files() {
     {
         let blocks = Box::new(dir.blocks().unwrap());
         let (mut log, _) = BlockLog::open(blocks, CHAIN, settings(4)).unwrap();
-        let settings = WalSettings { file_bytes: 500 };
+        let settings = WalSettings { file_bytes: 500, ahead_bytes: 100 };
         let (mut wal, _) = Wal::open(Box::new(dir.wal().unwrap()), CHAIN, settings).unwrap();
         for (i, (header, body)) in all.iter().enumerate() {
             log.append(header, body).unwrap();

@@ -7,10 +7,21 @@ use proptest::prelude::*;
 use tercio_ledger::{LedgerError, MemStorage, Storage, Wal, WalRecord, WalSettings};
 use tercio_types::ChainId;
 
-const SMALL: WalSettings = WalSettings { file_bytes: 200 };
+const SMALL: WalSettings = WalSettings { file_bytes: 200, ahead_bytes: 0 };
+/// One file, without zeros ahead.
+const PLAIN: WalSettings = WalSettings { file_bytes: 1 << 20, ahead_bytes: 0 };
+/// One with zeros ahead.
+const AHEAD: WalSettings = WalSettings { file_bytes: 1 << 20, ahead_bytes: 8192 };
 
 fn open(storage: &MemStorage) -> Result<(Wal, Vec<WalRecord>), LedgerError> {
-    Wal::open(Box::new(storage.clone()), CHAIN, SMALL)
+    open_with(storage, SMALL)
+}
+
+fn open_with(
+    storage: &MemStorage,
+    settings: WalSettings,
+) -> Result<(Wal, Vec<WalRecord>), LedgerError> {
+    Wal::open(Box::new(storage.clone()), CHAIN, settings)
 }
 
 fn record(i: u64) -> (u64, Vec<u8>) {
@@ -49,12 +60,12 @@ fn records_come_back_in_order_over_several_files() {
 /// f35: a tail that is torn at any byte is cut, and the log goes on behind it.
 #[test]
 fn a_tail_torn_at_every_byte_is_cut() {
-    let whole = filled(4, WalSettings::default());
+    let whole = filled(4, PLAIN);
     let name = &wal_files(&whole)[0];
     let bytes = whole.contents(name).unwrap();
     // Where each record ends.
     let mut ends = vec![60];
-    (1..=4).for_each(|i| ends.push(ends.last().unwrap() + 24 + record(i).1.len()));
+    (1..=4).for_each(|i| ends.push(ends.last().unwrap() + 28 + record(i).1.len()));
     assert_eq!(*ends.last().unwrap(), bytes.len());
     for len in 0..bytes.len() {
         let mut storage = whole.fork();
@@ -97,7 +108,7 @@ fn no_flipped_bit_goes_unnoticed() {
 
 #[test]
 fn damage_in_the_middle_of_the_last_file_is_no_tail() {
-    let mut storage = filled(4, WalSettings::default());
+    let mut storage = filled(4, PLAIN);
     let name = wal_files(&storage)[0].clone();
     storage.edit(&name, |bytes| bytes[60 + 4] ^= 1);
     match open(&storage).err() {
@@ -106,9 +117,114 @@ fn damage_in_the_middle_of_the_last_file_is_no_tail() {
     }
 }
 
+/// How many records each group of [`grouped`] has.
+const GROUPS: [u64; 4] = [3, 40, 2, 60];
+
+/// A file of several groups with zeros behind; gives where each group ends.
+fn grouped() -> (MemStorage, Vec<usize>) {
+    let storage = MemStorage::new();
+    let (mut wal, _) = open_with(&storage, AHEAD).unwrap();
+    let (mut tag, mut ends) = (0, vec![]);
+    for count in GROUPS {
+        for _ in 0..count {
+            tag += 1;
+            wal.append(tag, &record(tag).1).unwrap();
+        }
+        wal.sync().unwrap();
+        ends.push(wal.current_bytes() as usize);
+    }
+    let len = storage.contents("wal-0000000001").unwrap().len();
+    assert!(len > ends[3] + 1024, "{len} bytes: zeros follow the records");
+    (storage, ends)
+}
+
+/// f35: a crash may leave any sectors of the last group and not others, whole records behind a hole
+/// included. The groups before it come back, and of it what stands before the first hole; the log
+/// goes on from there.
+#[test]
+fn a_hole_in_the_last_group_is_cut() {
+    let (whole, ends) = grouped();
+    let (begin, end) = (ends[2], ends[3]);
+    let before: u64 = GROUPS[..3].iter().sum();
+    let name = "wal-0000000001";
+    let check = |what: &str, seed: usize, damage: &dyn Fn(&mut Vec<u8>)| {
+        let mut storage = whole.fork();
+        storage.edit(name, |bytes| damage(bytes));
+        let (mut wal, records) =
+            open_with(&storage, AHEAD).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let left = records.len() as u64;
+        assert!(left >= before, "{what}: {left} records");
+        assert_records(&records, 1..=left);
+        wal.append(left + 1, &record(left + 1).1).unwrap();
+        wal.sync().unwrap();
+        storage.crash(&mut chooser(seed as u64));
+        assert_records(&open_with(&storage, AHEAD).unwrap().1, 1..=left + 1);
+    };
+    // At every byte: nothing behind it, zeros behind it, a hole of a sector's length.
+    for at in begin..end {
+        check(&format!("cut at {at}"), at, &|bytes| bytes.truncate(at));
+        check(&format!("zeros from {at}"), at, &|bytes| bytes[at..].fill(0));
+        let hole = at..(at + 512).min(end);
+        check(&format!("hole {hole:?}"), at, &|bytes| bytes[hole.clone()].fill(0));
+    }
+    // Every choice of sectors.
+    let sectors = begin / 512..end.div_ceil(512);
+    assert!(sectors.len() >= 6, "{sectors:?}");
+    for lost in 0..1_u32 << sectors.len().min(10) {
+        check(&format!("lost {lost:b}"), lost as usize, &|bytes| {
+            for (i, sector) in sectors.clone().enumerate().filter(|(i, _)| lost >> i & 1 == 1) {
+                let _ = i;
+                bytes[(sector * 512).max(begin)..((sector + 1) * 512).min(end)].fill(0);
+            }
+        });
+    }
+}
+
+/// What a later group shows to have been durable is damage when it is not whole.
+#[test]
+fn a_hole_before_a_later_group_is_damage() {
+    let (whole, ends) = grouped();
+    let name = "wal-0000000001";
+    for len in [1, 16, 512] {
+        for at in 0..ends[2] {
+            let mut storage = whole.fork();
+            let mut same = true;
+            storage.edit(name, |bytes| {
+                let hole = &mut bytes[at..(at + len).min(ends[2])];
+                same = hole.iter().all(|byte| *byte == 0);
+                hole.fill(0);
+            });
+            match open_with(&storage, AHEAD).err() {
+                Some(LedgerError::Damage { file, .. }) => assert_eq!(file, name),
+                None if same => {}
+                other => panic!("a hole of {len} bytes at {at}: {other:?}"),
+            }
+        }
+    }
+}
+
+/// Zeros end where a file is full, so that in a closed file they are damage; and a log with zeros
+/// ahead is read as one without.
+#[test]
+fn a_closed_file_has_no_zeros_behind_its_records() {
+    let settings = WalSettings { file_bytes: 3000, ahead_bytes: 1000 };
+    let storage = filled(200, settings);
+    let names = wal_files(&storage);
+    assert!(names.len() > 3);
+    let (wal, records) = open_with(&storage, settings).unwrap();
+    assert_records(&records, 1..=200);
+    assert_eq!(wal.cut(), None, "zeros made ahead are nothing that was cut");
+    for (i, name) in names[..names.len() - 1].iter().enumerate() {
+        let mut longer = storage.fork();
+        longer.edit(name, |bytes| bytes.push(0));
+        let error = open_with(&longer, settings).err().unwrap().to_string();
+        assert!(error.contains(name.as_str()), "{i}: {error}");
+    }
+}
+
 #[test]
 fn a_payload_that_looks_like_a_record_does_not_make_a_tail_damage() {
-    let donor = filled(1, WalSettings::default());
+    let donor = filled(1, PLAIN);
     let name = &wal_files(&donor)[0];
     let inner = donor.contents(name).unwrap()[60..].to_vec();
     let storage = MemStorage::new();
@@ -134,12 +250,12 @@ fn foreign_missing_and_newer_files_are_named() {
     assert!(error.contains("wal-0000000003") && error.contains("missing"), "{error}");
     let mut newer = storage.fork();
     newer.edit("wal-0000000001", |bytes| {
-        bytes[8] = 3;
+        bytes[8] = 4;
         let crc = crc32fast::hash(&bytes[..56]);
         bytes[56..60].copy_from_slice(&crc.to_le_bytes());
     });
     let error = open(&newer).err();
-    assert!(matches!(error, Some(LedgerError::Version { found: 3, .. })), "{error:?}");
+    assert!(matches!(error, Some(LedgerError::Version { found: 4, .. })), "{error:?}");
 }
 
 #[test]
@@ -237,7 +353,7 @@ fn one_write_a_flush() {
 /// a restart of the process writes again what can still be read.
 #[test]
 fn a_failed_fsync_poisons_and_a_restart_writes_again() {
-    let mut storage = filled(3, WalSettings::default());
+    let mut storage = filled(3, PLAIN);
     let (mut wal, _) = open(&storage).unwrap();
     wal.append(4, &record(4).1).unwrap();
     storage.fail_in(1);
@@ -262,7 +378,7 @@ fn a_failed_fsync_poisons_and_a_restart_writes_again() {
 #[test]
 fn a_full_disk_is_an_error_and_loses_nothing_synced() {
     for room in 0..120 {
-        let mut storage = filled(3, WalSettings::default());
+        let mut storage = filled(3, PLAIN);
         let (mut wal, _) = open(&storage).unwrap();
         storage.full_after(room);
         wal.append(4, &[0; 97]).unwrap();
@@ -304,9 +420,14 @@ proptest! {
     /// place that pruning allowed to no less than what was synced (after a crash) or flushed
     /// (after a restart of the process).
     #[test]
-    fn nothing_synced_is_ever_lost(steps in proptest::collection::vec(step(), 1..80)) {
+    fn nothing_synced_is_ever_lost(
+        steps in proptest::collection::vec(step(), 1..80),
+        ahead_bytes in prop_oneof![Just(0), Just(1500)],
+    ) {
+        let file_bytes = if ahead_bytes == 0 { 200 } else { 4000 };
+        let settings = WalSettings { file_bytes, ahead_bytes };
         let mut storage = MemStorage::new();
-        let (mut wal, _) = open(&storage).unwrap();
+        let (mut wal, _) = open_with(&storage, settings).unwrap();
         let mut appended: u64 = 0;
         let (mut flushed, mut synced, mut stable) = (0, 0, 0);
         for step in steps {
@@ -316,7 +437,9 @@ proptest! {
                     let (tag, bytes) = record(appended);
                     wal.append(tag, &bytes)
                 }
-                Step::Flush => wal.flush().map(|()| flushed = appended),
+                // With zeros ahead a group is durable before the next is written.
+                Step::Flush if ahead_bytes == 0 => wal.flush().map(|()| flushed = appended),
+                Step::Flush => Ok(()),
                 Step::Sync => wal.sync().map(|()| (flushed, synced) = (appended, appended)),
                 Step::Prune => {
                     stable = appended / 2;
@@ -339,7 +462,7 @@ proptest! {
                 }
                 _ => continue,
             };
-            let (again, records) = open(&storage).unwrap();
+            let (again, records) = open_with(&storage, settings).unwrap();
             wal = again;
             if let (Some(first), Some(last)) = (records.first(), records.last()) {
                 prop_assert!(first.tag <= stable + 1, "{} was pruned above {stable}", first.tag);

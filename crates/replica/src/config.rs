@@ -238,7 +238,7 @@ impl LedgerEntry {
             }
             *blocks_per_segment = *blocks.get();
         }
-        let WalSettings { file_bytes } = &mut node.ledger.wal;
+        let WalSettings { file_bytes, .. } = &mut node.ledger.wal;
         set(file_bytes, self.wal_file_bytes);
         set(&mut node.snapshot_every, self.snapshot_every);
         set(&mut node.scrub_bytes, self.scrub_bytes);

@@ -73,6 +73,10 @@ impl Storage for PageCache {
         self.storage.append(name, bytes)
     }
 
+    fn write_at(&mut self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.storage.write_at(name, at, bytes)
+    }
+
     /// Only lets go of the open files, which are kept as long as they are not synced.
     fn sync(&mut self, _name: &str) -> io::Result<()> {
         self.storage = DirStorage::open_existing(&self.path)?;

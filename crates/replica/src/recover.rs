@@ -18,7 +18,7 @@ use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
 use tercio_crypto::{Instance, Keyring, Signer};
 use tercio_execution::{Application, Engine};
-use tercio_ledger::{BlockLog, LedgerError, Snapshot, SnapshotStore, Staging, Wal};
+use tercio_ledger::{BlockLog, LedgerError, Snapshot, SnapshotStore, Staging, Wal, WalSettings};
 use tercio_types::{Batch, CertifiedCheckpoint, Checkpoint, Height, Principal, SeqNum};
 use tercio_wire::Decode;
 
@@ -71,7 +71,9 @@ impl<P: Protocol> Stages<P> {
         let files = |part| home.open(part, durable);
         let (mut blocks, _) = BlockLog::open(files(Part::Blocks)?, chain, settings.ledger.blocks)?;
         let mut snapshots = SnapshotStore::open(files(Part::Snapshots)?, chain)?;
-        let (mut wal, records) = Wal::open(files(Part::Wal)?, chain, settings.ledger.wal)?;
+        let ahead_bytes = if durable { settings.ledger.wal.ahead_bytes } else { 0 };
+        let wal = WalSettings { ahead_bytes, ..settings.ledger.wal };
+        let (mut wal, records) = Wal::open(files(Part::Wal)?, chain, wal)?;
         let staging = Staging::open(files(Part::Staging)?)?;
         let lost_log = wal.is_blank() && settings.no_log == NoLog::Lost;
         if wal.is_blank() && !lost_log {

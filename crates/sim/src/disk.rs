@@ -107,7 +107,8 @@ impl Disk {
         *self.fuse() = Fuse::default();
     }
 
-    /// The power failed and left this of each file's unsynced bytes; files that were created or
+    /// The power failed and left this of each file's unsynced bytes, and of the sectors that were
+    /// written over those that the bits of the tear's number name; files that were created or
     /// removed before are so. Gives the most unsynced bytes that a file had.
     pub fn crash_torn(&mut self, tear: Tear) -> u64 {
         let (kept, manner) = match tear {
@@ -115,9 +116,15 @@ impl Disk {
             Tear::Zeros(kept) => (kept, 0),
         };
         let mut most = 0;
-        // What the storage asks: two ways for a name, four for a tear, and how many bytes stay.
+        let mut sector = 0;
+        // What the storage asks: two ways for a name, three for a sector that was written over,
+        // four for a tear, and how many bytes stay.
         self.files.crash(&mut |n| match n {
             2 => 1,
+            3 => {
+                sector += 1;
+                kept.checked_shr(sector - 1).unwrap_or(0) & 1
+            }
             4 => manner,
             _ => {
                 most = most.max(n - 1);
@@ -169,6 +176,12 @@ impl Storage for Disk {
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.change()?;
         let done = self.files.append(name, bytes);
+        self.note(done)
+    }
+
+    fn write_at(&mut self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.change()?;
+        let done = self.files.write_at(name, at, bytes);
         self.note(done)
     }
 

@@ -37,7 +37,7 @@ fn small_files(forgetful: bool) -> LedgerSettings {
     let retain_bytes = if forgetful { 1 } else { u64::MAX };
     let blocks_per_segment = if forgetful { 4 } else { 16 };
     LedgerSettings {
-        wal: WalSettings { file_bytes: 16 << 10 },
+        wal: WalSettings { file_bytes: 16 << 10, ahead_bytes: 256 },
         blocks: BlockLogSettings {
             blocks_per_segment,
             retain_bytes,

@@ -31,6 +31,7 @@ pub enum Defence {
     F33ParkEarlyVotes,
     F34FetchedIsDelivered,
     F35CutTornTail,
+    F35HoleInGroup,
     F35MendFromOthers,
     F36FailStop,
     F41LearnAfterLoss,

@@ -3,7 +3,7 @@
 use super::Recovery;
 use crate::LedgerError;
 use crate::disk::Disk;
-use crate::records::{self, FileKind, Ident, Record, RecordFile, damage};
+use crate::records::{self, Ahead, FileKind, Ident, Record, RecordFile, damage};
 use crate::segment::{attestation_name, parse_name};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -95,7 +95,8 @@ impl Side {
         let ident = certificates_ident(chain);
         let mut index = BTreeMap::new();
         let certificates = if names.iter().any(|name| name == CERTIFICATES) {
-            let (file, all, cut) = RecordFile::recover(disk, CERTIFICATES.to_owned(), ident)?;
+            let (file, all, cut) =
+                RecordFile::recover(disk, CERTIFICATES.to_owned(), ident, Ahead::NONE)?;
             recovery.cuts.extend(cut);
             for record in &all {
                 let seq = certificate(record)?.checkpoint.seq;
@@ -103,7 +104,7 @@ impl Side {
             }
             file
         } else {
-            RecordFile::new(CERTIFICATES.to_owned(), ident)
+            RecordFile::new(CERTIFICATES.to_owned(), ident, Ahead::NONE)
         };
         let mut attestations = BTreeMap::new();
         for segment in names.iter().filter_map(|name| parse_name(name, "attest")) {
@@ -111,7 +112,8 @@ impl Side {
                 disk.change(|s| s.remove(&attestation_name(segment)))?;
             } else if segment >= newest {
                 let ident = attestations_ident(chain, segment);
-                let (file, _, cut) = RecordFile::recover(disk, attestation_name(segment), ident)?;
+                let (file, _, cut) =
+                    RecordFile::recover(disk, attestation_name(segment), ident, Ahead::NONE)?;
                 recovery.cuts.extend(cut);
                 attestations.insert(segment, file);
             }
@@ -177,7 +179,7 @@ impl Side {
         assert!(signatures.len() <= MAX_REPLICAS, "a replica signs a block once");
         if !self.attestations.contains_key(&segment) {
             let ident = attestations_ident(self.chain, segment);
-            let file = RecordFile::new(attestation_name(segment), ident);
+            let file = RecordFile::new(attestation_name(segment), ident, Ahead::NONE);
             self.attestations.insert(segment, file);
             while self.attestations.len() > 2 {
                 let (_, mut oldest) = self.attestations.pop_first().expect("more than two");

@@ -4,11 +4,11 @@ use super::Storage;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// How many files are kept open for appending, beyond those with unsynced bytes.
+/// How many files are kept open for writing, beyond those with unsynced bytes.
 const OPEN_FILES: usize = 8;
 
 /// A directory of the file system: mode 0700, its files 0600.
@@ -23,6 +23,7 @@ pub struct DirStorage {
 #[derive(Debug)]
 struct OpenFile {
     file: File,
+    len: u64,
     unsynced: bool,
 }
 
@@ -102,17 +103,31 @@ impl DirStorage {
         }
     }
 
-    fn appendable(&mut self, name: &str) -> io::Result<&mut OpenFile> {
+    fn writable(&mut self, name: &str) -> io::Result<&mut OpenFile> {
         if !self.open.contains_key(name) {
             if self.open.len() >= OPEN_FILES {
                 self.open.retain(|_, f| f.unsynced);
             }
             let mut options = OpenOptions::new();
-            options.read(true).append(true).create(true).mode(0o600);
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
             let file = options.open(self.file_path(name))?;
-            self.open.insert(name.to_owned(), OpenFile { file, unsynced: false });
+            let len = file.metadata()?.len();
+            self.open.insert(name.to_owned(), OpenFile { file, len, unsynced: false });
         }
         Ok(self.open.get_mut(name).expect("just put there"))
+    }
+
+    /// Writes at a place, or at the end.
+    fn write(&mut self, name: &str, at: Option<u64>, bytes: &[u8]) -> io::Result<()> {
+        let written = self.writable(name).and_then(|open| {
+            let at = at.unwrap_or(open.len);
+            assert!(at <= open.len, "the ledger leaves no gaps");
+            open.unsynced = true;
+            open.file.write_all_at(bytes, at)?;
+            open.len = open.len.max(at + bytes.len() as u64);
+            Ok(())
+        });
+        written.map_err(|e| describe("write", &self.file_path(name), &e))
     }
 }
 
@@ -149,11 +164,11 @@ impl Storage for DirStorage {
     }
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let written = self.appendable(name).and_then(|open| {
-            open.unsynced = true;
-            open.file.write_all(bytes)
-        });
-        written.map_err(|e| describe("write", &self.file_path(name), &e))
+        self.write(name, None, bytes)
+    }
+
+    fn write_at(&mut self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write(name, Some(at), bytes)
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {

@@ -4,7 +4,6 @@
 use super::Storage;
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A directory in memory. Clones are handles of the same directory, so that a test keeps one while
@@ -16,7 +15,10 @@ pub struct MemStorage {
 
 type Inode = u64;
 
-#[derive(Debug, Default)]
+/// What a disk writes as a whole, in bytes.
+const SECTOR: usize = 512;
+
+#[derive(Clone, Debug, Default)]
 struct Directory {
     next: Inode,
     files: BTreeMap<Inode, File>,
@@ -62,23 +64,53 @@ struct File {
     bytes: Vec<u8>,
     /// The part of `bytes` that a sync covered.
     synced: usize,
+    /// Sectors of that part that were written over since, each as the disk has it.
+    overwritten: BTreeMap<usize, Vec<u8>>,
     /// What a failed sync dropped: the pages count as clean, and are not on the disk.
-    dropped: Vec<Range<usize>>,
+    dropped: Vec<Dropped>,
+}
+
+/// What the disk has from a place on instead of what every process sees.
+#[derive(Clone, Debug)]
+struct Dropped {
+    at: usize,
+    bytes: Vec<u8>,
 }
 
 impl File {
     fn sync(&mut self) {
         self.synced = self.bytes.len();
+        self.overwritten.clear();
     }
 
     fn fail_sync(&mut self) {
-        self.dropped.push(self.synced..self.bytes.len());
+        let bytes = vec![0; self.bytes.len() - self.synced];
+        self.dropped.push(Dropped { at: self.synced, bytes });
+        let sectors = std::mem::take(&mut self.overwritten).into_iter();
+        self.dropped.extend(sectors.map(|(i, bytes)| Dropped { at: i * SECTOR, bytes }));
         self.sync();
     }
 
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        let (end, len) = (at + bytes.len(), self.bytes.len());
+        let over = end.min(self.synced);
+        for sector in at / SECTOR..over.div_ceil(SECTOR).max(at / SECTOR) {
+            let range = sector * SECTOR..((sector + 1) * SECTOR).min(self.synced);
+            self.overwritten.entry(sector).or_insert_with(|| self.bytes[range].to_vec());
+        }
+        self.bytes.resize(len.max(end), 0);
+        self.bytes[at..end].copy_from_slice(bytes);
+    }
+
     fn crash(&mut self, choose: &mut dyn FnMut(u64) -> u64) {
-        for range in std::mem::take(&mut self.dropped) {
-            self.bytes[range].fill(0);
+        for Dropped { at, bytes } in std::mem::take(&mut self.dropped) {
+            self.bytes[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        for (sector, bytes) in std::mem::take(&mut self.overwritten) {
+            if choose(3) == 0 {
+                let at = sector * SECTOR;
+                self.bytes[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
         }
         let unsynced = self.bytes.len() - self.synced;
         if unsynced == 0 {
@@ -140,9 +172,11 @@ impl MemStorage {
         self.shared.lock().expect("no holder panics")
     }
 
-    /// The power fails. Of bytes that were not synced a prefix is left, its end possibly damaged
-    /// or followed by zeros; each change of a name that was not synced has happened or not.
-    /// `choose(n)` gives a number below `n`. Injected faults are taken back.
+    /// The power fails. Of bytes that were appended and not synced a prefix is left, its end
+    /// possibly damaged or followed by zeros; of those that were written over others and not
+    /// synced, each sector is as it was or as it was to be; each change of a name that was not
+    /// synced has happened or not. `choose(n)` gives a number below `n`. Injected faults are taken
+    /// back.
     pub fn crash(&mut self, choose: &mut dyn FnMut(u64) -> u64) {
         let mut dir = self.lock();
         for change in std::mem::take(&mut dir.pending) {
@@ -156,6 +190,14 @@ impl MemStorage {
         files.retain(|inode, _| kept.contains(inode));
         files.values_mut().for_each(|file| file.crash(choose));
         (dir.fail_in, dir.room) = (None, None);
+    }
+
+    /// What a [`Self::crash`] now would leave, as a directory that shares nothing with this one.
+    #[must_use]
+    pub fn after_crash(&self, choose: &mut dyn FnMut(u64) -> u64) -> Self {
+        let mut copy = Self { shared: Arc::new(Mutex::new(self.lock().clone())) };
+        copy.crash(choose);
+        copy
     }
 
     /// The process dies: all that it wrote is in the page cache and stays. Injected faults are
@@ -236,6 +278,14 @@ impl Storage for MemStorage {
     }
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let len = match self.len(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            len => len?,
+        };
+        self.write_at(name, len, bytes)
+    }
+
+    fn write_at(&mut self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut dir = self.lock();
         dir.step("write", name)?;
         if !dir.names.contains_key(name) {
@@ -244,11 +294,16 @@ impl Storage for MemStorage {
             dir.files.insert(inode, File::default());
             dir.rename(NameChange::Link(name.to_owned(), inode));
         }
-        let fits = dir.room.map_or(bytes.len(), |room| bytes.len().min(room as usize));
+        let (at, room) = (at as usize, dir.room);
+        let file = dir.file("write", name)?;
+        let over = file.bytes.len().checked_sub(at).expect("the ledger leaves no gaps");
+        let longer = bytes.len().saturating_sub(over);
+        let grows = room.map_or(longer, |room| longer.min(room as usize));
+        let fits = bytes.len() - longer + grows;
+        file.write(at, &bytes[..fits]);
         if let Some(room) = &mut dir.room {
-            *room -= fits as u64;
+            *room -= grows as u64;
         }
-        dir.file("write", name)?.bytes.extend_from_slice(&bytes[..fits]);
         if fits < bytes.len() {
             let text = format!("cannot write {name}: the disk is full; free space, then restart");
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));

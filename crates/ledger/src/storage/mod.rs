@@ -12,12 +12,13 @@ use std::io;
 /// How the names of files end that an atomic write has not finished.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
-/// A flat directory of files that only grow at their end, are renamed and removed.
+/// A flat directory of files that grow at their end, are written over, renamed and removed.
 ///
 /// What is assumed: bytes for which [`Storage::sync`] returned, in a file whose name
 /// [`Storage::sync_dir`] covered, survive every crash. Of later appends, a prefix survives,
-/// possibly with damaged bytes at its end. Creations, renames and removals since the last
-/// `sync_dir` have each happened or not; a rename is never half done.
+/// possibly with damaged bytes at its end. Of later writes over other bytes, each sector of 512
+/// bytes is as it was or as it was to be, whatever became of the others. Creations, renames and
+/// removals since the last `sync_dir` have each happened or not; a rename is never half done.
 ///
 /// Every error names the file.
 pub trait Storage: Send {
@@ -44,6 +45,13 @@ pub trait Storage: Send {
     /// # Errors
     /// When not all bytes were taken; some may have been.
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// Writes at `at`, which is at most the file's length: over what stands there, and as an append
+    /// from where the file ends. A file is created when there is none.
+    ///
+    /// # Errors
+    /// When not all bytes were taken; some may have been.
+    fn write_at(&mut self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Makes the file's bytes and length durable.
     ///

@@ -6,6 +6,12 @@ use crate::{Crash, Tear, Violation};
 use tercio_consensus::pbft::PbftMessage;
 use tercio_types::{Principal, SeqNum, View};
 
+/// Longer than what the log is lengthened by ahead, so that a vote needs room on the disk.
+const OP: &str = match str::from_utf8(&[b'x'; 500]) {
+    Ok(op) => op,
+    Err(_) => unreachable!(),
+};
+
 /// An operation of a backup's disk fails on the way of its vote, each once; the disk fills up at
 /// every byte of it. Then its power fails, and the primary offers it another batch for the same
 /// number. And under load: a backup's disk fails or is full again and again.
@@ -29,7 +35,7 @@ fn vote_over_a_fault(fault: Crash) -> Result<u64, Violation> {
     for restarted_before_power_fails in [true, false] {
         let mut world = four(&[])?;
         let primary = world.puppet(R0);
-        let package = Puppeteer::new(&world.cast().clone(), 1).signed(&mut world, "once");
+        let package = Puppeteer::new(&world.cast().clone(), 1).signed(&mut world, OP);
         let (view, seq) = (View(0), SeqNum(1));
         for (i, time) in [1000, 2000].into_iter().enumerate() {
             if i == 0 {
