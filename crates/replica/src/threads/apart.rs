@@ -2,16 +2,19 @@
 
 use super::gentle::{Back, Gentle};
 use super::rest::Rest;
-use super::{Clock, Ending, LOG_QUEUE};
+use super::{Clock, Ending, LOG_QUEUE, Monotonic};
 use crate::stages::{ExecuteStage, LogStage, Outbox, ToExecute, ToLog};
 use crate::{Durability, NodeError};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_transport::Waker;
 
 /// The most commands that execution does before it hands on what came of them.
 const EXECUTE_BATCH: usize = 16;
+
+/// The longest that the log rests without a look at its queue, which is bounded.
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) struct LogThread {
     pub(super) stage: LogStage,
@@ -36,7 +39,11 @@ impl LogThread {
                     .then(|| next.saturating_duration_since(Clock::monotonic()));
                 self.queue.recv_timeout(due.map_or(left, |due| due.min(left)))
             } else if self.stage.is_dirty() {
-                self.queue.recv_deadline(next)
+                rest_until(next);
+                self.queue.try_recv().map_err(|error| match error {
+                    TryRecvError::Empty => RecvTimeoutError::Timeout,
+                    TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+                })
             } else {
                 self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
             };
@@ -73,6 +80,14 @@ impl LogThread {
             }
         }
     }
+}
+
+/// Lets a group gather in the queue until `next`, or for [`LOOK`]. To wait at the queue instead
+/// would wake this thread for each command.
+#[expect(clippy::disallowed_methods, reason = "the pace of a disk")]
+fn rest_until(next: Monotonic) {
+    let left = next.saturating_duration_since(Clock::monotonic());
+    std::thread::sleep(left.min(LOOK));
 }
 
 /// How long a group gathers after a sync that took `sync`: half as long, and at most `pause`.
