@@ -143,22 +143,26 @@ pub fn run(
     };
     let (mut running, ceiling) = setup.start(program, dir, said)?;
     let mut closed_loop_rps = None;
-    let pace = match bft.offer {
-        Offer::Closed => Pace::Closed,
-        Offer::Rate(rate) => Pace::Open(rate),
+    let (pace, trials) = match bft.offer {
+        Offer::Closed => (Pace::Closed, measure_all(&mut running, bft, Pace::Closed, said)?),
+        Offer::Rate(rate) => {
+            (Pace::Open(rate), measure_all(&mut running, bft, Pace::Open(rate), said)?)
+        }
         Offer::Search => {
             said("searching for the rate that the network keeps up with");
             let closed = trial(&mut running, setup, Pace::Closed)?.rate();
             closed_loop_rps = Some(round(closed, 1));
-            search(&mut running, setup, closed, said)?
+            let mut below = f64::INFINITY;
+            loop {
+                let rate = search(&mut running, setup, closed, below, said)?;
+                let trials = measure_all(&mut running, bft, Pace::Open(rate), said)?;
+                if setup.keeps_up(&trials[trials.len() / 2].outcome, rate) {
+                    break (Pace::Open(rate), trials);
+                }
+                below = rate;
+            }
         }
     };
-    let mut trials = vec![];
-    for number in 1..=bft.trials {
-        said(&format!("measuring, {number} of {}", bft.trials));
-        trials.push(measure(&mut running, bft, pace, said)?);
-    }
-    trials.sort_by(|a, b| a.outcome.rate().total_cmp(&b.outcome.rate()));
     let rates: Vec<f64> = trials.iter().map(|trial| trial.outcome.rate()).collect();
     let spread = (bft.trials > 1).then(|| Spread::of(&rates));
     let one_client = if bft.one_client {
@@ -187,21 +191,39 @@ pub(crate) fn trial(
     Ok(outcomes.pop().expect("one of each phase"))
 }
 
-/// The highest of the fractions that the network keeps up with, in two trials.
+/// All measurements at one pace, the slowest first.
+fn measure_all(
+    running: &mut Running,
+    bft: &Bft,
+    pace: Pace,
+    said: &dyn Fn(&str),
+) -> Result<Vec<Trial>, BenchError> {
+    let mut trials = vec![];
+    for number in 1..=bft.trials {
+        said(&format!("measuring, {number} of {}", bft.trials));
+        trials.push(measure(running, bft, pace, said)?);
+    }
+    trials.sort_by(|a, b| a.outcome.rate().total_cmp(&b.outcome.rate()));
+    Ok(trials)
+}
+
+/// The highest rate that the network keeps up with, in two trials, of the fractions of `closed` that
+/// are less than `below`; in requests per second.
 pub(crate) fn search(
     running: &mut Running,
     setup: &Setup,
     closed: f64,
+    below: f64,
     said: &dyn Fn(&str),
-) -> Result<Pace, BenchError> {
-    for rate in FRACTIONS.map(|fraction| fraction * closed) {
+) -> Result<f64, BenchError> {
+    for rate in FRACTIONS.map(|fraction| fraction * closed).into_iter().filter(|r| *r < below) {
         said(&format!("trying {rate:.0} requests/s"));
         let pace = Pace::Open(rate);
         // A second trial tells a rate that is kept up with from one that is for a moment.
         if setup.keeps_up(&trial(running, setup, pace)?, rate)
             && setup.keeps_up(&trial(running, setup, pace)?, rate)
         {
-            return Ok(pace);
+            return Ok(rate);
         }
     }
     let lowest_rps = closed * FRACTIONS[FRACTIONS.len() - 1];

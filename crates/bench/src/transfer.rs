@@ -179,7 +179,7 @@ pub fn run(
             said("searching for the rate that the network keeps up with");
             let closed = bft::trial(&mut running, setup, Pace::Closed)?.rate();
             closed_loop_rps = Some(round(closed, 1));
-            bft::search(&mut running, setup, closed, said)?
+            Pace::Open(bft::search(&mut running, setup, closed, f64::INFINITY, said)?)
         }
     };
     let replica = setup.spec.replicas - 1;
