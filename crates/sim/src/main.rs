@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use tercio_sim::faults::{self, Fault};
 use tercio_sim::run::{Failure, Report, run};
 use tercio_sim::{Cast, Violation};
+use tercio_types::Suite;
 
 /// Simulates Tercio networks: real replicas and clients under a virtual clock, network and disk.
 /// The same seed gives the same run.
@@ -59,6 +60,8 @@ struct Seeds {
 }
 
 const SIZES: [usize; 2] = [4, 7];
+/// One seed of so many plays in a network of SM2 and SM3, whose signatures cost more.
+const NATIONAL: u64 = 25;
 /// From so many seeds on the totals are demanded.
 const FULL_RUN: u64 = 1000;
 /// How many of the seeds are run twice.
@@ -79,11 +82,15 @@ fn size_of(seed: u64, sizes: &[usize]) -> usize {
     sizes[(seed % sizes.len() as u64) as usize]
 }
 
+fn suite_of(seed: u64) -> Suite {
+    if seed.is_multiple_of(NATIONAL) { Suite::Sm3Sm2 } else { Suite::default() }
+}
+
 fn one(seed: u64, n: usize, trace: bool) -> ExitCode {
     if !sensible(&[n]) {
         return ExitCode::from(2);
     }
-    let played = run(&Cast::new(n), seed, trace);
+    let played = run(&Cast::of_suite(n, suite_of(seed)), seed, trace);
     print!("{}", played.text);
     match played.outcome {
         Ok(report) => {
@@ -123,6 +130,7 @@ fn sensible(sizes: &[usize]) -> bool {
 #[derive(Default)]
 struct Totals {
     runs: u64,
+    national: u64,
     events: u64,
     view_changes: u64,
     restarts: u64,
@@ -135,8 +143,9 @@ struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, outcome: Result<Report, Box<Failure>>) {
+    fn add(&mut self, suite: Suite, outcome: Result<Report, Box<Failure>>) {
         self.runs += 1;
+        self.national += u64::from(suite == Suite::Sm3Sm2);
         match outcome {
             Ok(report) => {
                 self.events += report.events;
@@ -154,6 +163,7 @@ impl Totals {
     /// What a full run must have met.
     fn missing(&self) -> Vec<String> {
         let demands = [
+            ("networks of SM2 and SM3", self.national, FULL_RUN / NATIONAL / 2),
             ("view changes", self.view_changes, 500),
             ("restarts", self.restarts, 500),
             ("equivocations", self.equivocations, 200),
@@ -175,7 +185,9 @@ fn many(seeds: &Seeds) -> ExitCode {
         }
         return ExitCode::from(2);
     }
-    let casts: Vec<Arc<Cast>> = seeds.n.iter().map(|&n| Cast::new(n)).collect();
+    let of_each_size =
+        |suite| -> Vec<Arc<Cast>> { seeds.n.iter().map(|&n| Cast::of_suite(n, suite)).collect() };
+    let (usual, national) = (of_each_size(Suite::default()), of_each_size(Suite::Sm3Sm2));
     let next = AtomicU64::new(0);
     let totals = Mutex::new(Totals::default());
     std::thread::scope(|scope| {
@@ -187,6 +199,8 @@ fn many(seeds: &Seeds) -> ExitCode {
                         return;
                     }
                     let seed = seeds.start + i;
+                    let suite = suite_of(seed);
+                    let casts = if suite == Suite::Sm3Sm2 { &national } else { &usual };
                     let cast = &casts[(seed % casts.len() as u64) as usize];
                     let first = run(cast, seed, false).outcome;
                     let again =
@@ -205,7 +219,7 @@ fn many(seeds: &Seeds) -> ExitCode {
                     if let Err(failure) = &first {
                         eprintln!("FAIL {failure}");
                     }
-                    totals.add(first);
+                    totals.add(suite, first);
                 }
             });
         }
@@ -217,10 +231,11 @@ fn many(seeds: &Seeds) -> ExitCode {
 fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
     totals.failures.sort_by_key(|failure| failure.seed);
     println!(
-        "{} runs over n = {:?}: {} events, {} view changes, {} restarts, {} equivocations, {} lost disks, {} \
+        "{} runs over n = {:?} ({} sm3-sm2): {} events, {} view changes, {} restarts, {} equivocations, {} lost disks, {} \
          failures of disks, {} operations acknowledged, {} seeds run twice with equal traces, {} failed",
         totals.runs,
         seeds.n,
+        totals.national,
         totals.events,
         totals.view_changes,
         totals.restarts,
@@ -245,6 +260,7 @@ fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
             serde_json::json!({
                 "runs": totals.runs,
                 "n": seeds.n,
+                "sm3_sm2": totals.national,
                 "events": totals.events,
                 "view_changes": totals.view_changes,
                 "restarts": totals.restarts,

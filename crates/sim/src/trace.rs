@@ -11,15 +11,16 @@ use tercio_wire::{Frame, FrameHeader, Key, Kind, Reader};
 pub struct Trace {
     hasher: Hasher,
     events: u64,
+    suite: Suite,
     text: Option<String>,
 }
 
 impl Trace {
-    /// An empty trace. A text is kept only when it is asked for.
+    /// An empty trace of a network of this suite. A text is kept only when it is asked for.
     #[must_use]
-    pub fn new(text: bool) -> Self {
+    pub fn new(suite: Suite, text: bool) -> Self {
         let hasher = Hasher::new(Suite::default());
-        Self { hasher, events: 0, text: text.then(String::new) }
+        Self { hasher, events: 0, suite, text: text.then(String::new) }
     }
 
     /// A frame arrived.
@@ -37,7 +38,8 @@ impl Trace {
         self.hasher.update(bytes);
         if let Some(text) = &mut self.text {
             let (from, to) = (Short(from), Short(to));
-            let _ = writeln!(text, "{} {from} -> {to} {}", Clock(now), Described(bytes));
+            let _ =
+                writeln!(text, "{} {from} -> {to} {}", Clock(now), Described(bytes, self.suite));
         }
     }
 
@@ -127,14 +129,14 @@ pub fn peek_key(bytes: &[u8]) -> Option<Key> {
     Key::decode(&mut Reader::new(bytes::Bytes::copy_from_slice(key), Suite::default())).ok()
 }
 
-struct Described<'a>(&'a [u8]);
+struct Described<'a>(&'a [u8], Suite);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(key) = peek_key(self.0) else { return f.write_str("no frame") };
         let (name, Key { view, seq, digest, .. }) = (kind_name(key.kind), key);
         write!(f, "{name} view {view} seq {seq} {digest:?}")?;
-        match Frame::decode(&bytes::Bytes::copy_from_slice(self.0), Suite::default()) {
+        match Frame::decode(&bytes::Bytes::copy_from_slice(self.0), self.1) {
             Ok(frame) if !frame.body.is_empty() => write!(f, " ({} B)", frame.body.len()),
             Ok(_) => Ok(()),
             Err(error) => write!(f, " (broken: {error})"),

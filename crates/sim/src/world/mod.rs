@@ -235,7 +235,7 @@ impl World {
             network: Network::new(settings.quality),
             gate: None,
             rng,
-            trace: Trace::new(settings.text),
+            trace: Trace::new(cast.suite(), settings.text),
             tally: Tally::default(),
             checks,
             proposed: BTreeMap::new(),
