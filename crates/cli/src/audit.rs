@@ -1,7 +1,7 @@
 //! `tercio audit`: proves offline that a replica's log is what a quorum signed.
 
 use crate::failure::Failure;
-use crate::output;
+use crate::{folder, output};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use tercio_replica::config::{DATA_DIR, GENESIS_FILE, read_genesis};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The home of a replica that does not run
+    /// The home of a replica that does not run, or a network's directory with several
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Print one JSON object as the last line
+    /// Print one JSON object for each replica, the last as the last line
     #[arg(long)]
     json: bool,
 }
@@ -59,8 +59,19 @@ struct Bad<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    // A replica's home has no homes in it, and none of it needs to be readable to be told apart.
+    let n = folder::genesis(&args.dir).map_or(0, |genesis| genesis.replicas.len());
+    let homes = folder::replicas(&args.dir, n);
+    if homes.is_empty() {
+        return one(&args.dir, args.json);
+    }
+    homes.iter().try_for_each(|(_, home)| one(home, args.json))
+}
+
+/// Audits one replica's home.
+fn one(home: &Path, json: bool) -> Result<(), Failure> {
     let bar = output::bar(Some(0), std::time::Duration::ZERO);
-    let result = check(&args.dir, &mut |progress| draw(&bar, progress));
+    let result = check(home, &mut |progress| draw(&bar, progress));
     bar.finish_and_clear();
     match result {
         Ok((replica, report)) => {
@@ -76,11 +87,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 head: report.head.to_string(),
                 torn_bytes: report.torn_bytes,
             };
-            output::report(args.json, &good, print)
+            output::report(json, &good, print)
         }
         Err(Flaw::Unusable(failure)) => Err(failure),
         Err(Flaw::Damage(failure)) => {
-            if args.json {
+            if json {
                 let bad = Bad {
                     audit: "failed",
                     file: &failure.file,
@@ -92,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Err(Failure::new(format!(
                 "audit failed: {failure}; restore the file from a copy, or empty {} and let the \
                  replica catch up",
-                args.dir.join(DATA_DIR).display()
+                home.join(DATA_DIR).display()
             )))
         }
     }
