@@ -30,10 +30,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (config, genesis) = ReplicaConfig::load(&args.dir).map_err(Failure::new)?;
     let stopped = stop::watch(args.stop_with_stdin)?;
+    let sm2 = genesis.uses(Scheme::Sm2).then_some(config.node.verify.sm2);
     let replica = network::start(config, &genesis).map_err(Failure::new)?;
     let pid = std::process::id();
     let start_height = replica.status().height.0;
-    let sm2 = genesis.uses(Scheme::Sm2).then(Backend::best);
     let report = || ReplicaReport {
         pid,
         sm2_backend: sm2.map(|backend| backend.name().to_owned()),
@@ -52,7 +52,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     ));
     match sm2 {
         Some(Backend::Scalar) => {
-            log("SM2 without vector arithmetic (scalar): this processor has no AVX-512 IFMA");
+            let why = match Backend::best() {
+                Backend::Scalar => "this processor has no AVX-512 IFMA",
+                _ => "tercio.toml says so",
+            };
+            log(&format!("SM2 without vector arithmetic (scalar): {why}"));
         }
         Some(backend) => log(&format!("SM2 by vector arithmetic ({})", backend.name())),
         None => {}

@@ -1,9 +1,10 @@
 //! One principal's keys towards everybody else of an epoch.
 
 use crate::sm3::HmacSm3;
+use crate::verified::{Signed, Text};
 use crate::{
-    BatchVerifier, Claim, Claimed, MacKey, Proof, SecretKey, SignatureItem, SigningSecret,
-    Verified, verify_batch,
+    Admitted, BatchVerifier, Checked, Claim, Claimed, MacKey, Proof, SecretKey, SignatureItem,
+    Signatures, SigningSecret, Verified, verify_batch,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,9 +57,6 @@ impl Reject {
 
 /// What stands before the 52 bytes under a signature: purpose, chain, epoch and instance.
 type Context = [u8; 60];
-/// A signed text: context and 52 bytes.
-type Signed = [u8; 112];
-
 fn context(membership: &Membership, instance: Instance) -> Context {
     let mut out = [0; 60];
     out[..19].copy_from_slice(b"tercio signature 1\0");
@@ -68,7 +66,7 @@ fn context(membership: &Membership, instance: Instance) -> Context {
     out
 }
 
-fn signed(context: &Context, said: &[u8; 52]) -> Signed {
+fn signed(context: &Context, said: &[u8; 52]) -> Text {
     let mut out = [0; 112];
     out[..60].copy_from_slice(context);
     out[60..].copy_from_slice(said);
@@ -260,16 +258,37 @@ impl Keyring {
         }
     }
 
+    /// Checks signatures with this from now on.
+    #[must_use]
+    pub fn checking_with(mut self, verifier: BatchVerifier) -> Self {
+        self.verifier = verifier;
+        self
+    }
+
     /// Checks every claim of a message. The sender's own claim and every signature must hold; a
     /// client's MAC further inside that fails for us makes the message doubtful.
     ///
     /// # Errors
     /// When a claim that must hold does not.
     pub fn verify<M: Claimed>(&mut self, message: M) -> Result<Verified<M>, Reject> {
+        match self.admit(message)? {
+            Admitted::Verified(message) => Ok(message),
+            Admitted::Pending(mut pending) => {
+                self.decide([pending.signatures()]);
+                pending.into_verified()
+            }
+        }
+    }
+
+    /// Checks all of a message but its signatures, which are left to [`Self::decide`].
+    ///
+    /// # Errors
+    /// When a MAC that must hold does not, or somebody is not known.
+    pub fn admit<M: Claimed>(&mut self, message: M) -> Result<Admitted<M>, Reject> {
         let mut verdict = Ok(());
         let mut doubts = Vec::new();
         let mut first = true;
-        let mut signatures: Vec<(Principal, SigningKey, Signed, SignatureBytes)> = Vec::new();
+        let mut signatures: Vec<Signed> = Vec::new();
         message.claims(&mut |claim| {
             if verdict.is_err() {
                 return;
@@ -281,23 +300,38 @@ impl Keyring {
             }
         });
         verdict?;
-        let items: Vec<_> = signatures
-            .iter()
-            .map(|(_, key, message, signature)| SignatureItem { key, message, signature })
+        Ok(Admitted::new(message, doubts, signatures))
+    }
+
+    /// Checks the signatures of many messages together, with one verdict for each signature: a
+    /// bad one costs no message but its own.
+    pub fn decide<'a>(&mut self, waiting: impl IntoIterator<Item = &'a mut Signatures>) {
+        let waiting: Vec<_> = waiting.into_iter().collect();
+        let items: Vec<_> = (waiting.iter())
+            .flat_map(|of_one| of_one.list())
+            .map(|Signed { key, text, signature, .. }| SignatureItem {
+                key,
+                message: text,
+                signature,
+            })
             .collect();
         let verdicts = self.verifier.verify(&items);
-        if let Some(bad) = verdicts.iter().position(|good| !good) {
-            return Err(Reject::BadSignature(signatures[bad].0));
+        let mut left = &verdicts[..];
+        for of_one in waiting {
+            let (its, others) = left.split_at(of_one.len());
+            of_one.decide(its);
+            left = others;
         }
-        Ok(Verified::new(message, doubts))
+    }
+
+    /// How many signatures were checked, and how.
+    #[must_use]
+    pub fn checked(&self) -> Checked {
+        self.verifier.checked()
     }
 
     /// Checks a MAC now; puts a signature with the others.
-    fn check(
-        &mut self,
-        claim: &Claim<'_>,
-        signatures: &mut Vec<(Principal, SigningKey, Signed, SignatureBytes)>,
-    ) -> Result<(), Reject> {
+    fn check(&mut self, claim: &Claim<'_>, signatures: &mut Vec<Signed>) -> Result<(), Reject> {
         let by = claim.by;
         if matches!(by, Principal::Client(_)) && !stands(Defence::F32CheckClients) {
             return Ok(());
@@ -316,7 +350,8 @@ impl Keyring {
                         client.signing_key(self.membership.suite())
                     }
                 };
-                signatures.push((by, key, signed(&self.context, &claim.said), *signature));
+                let text = signed(&self.context, &claim.said);
+                signatures.push(Signed { by, key, text, signature: *signature });
                 return Ok(());
             }
             Proof::Attested(..) => return Err(Reject::Unsupported(by)),

@@ -36,6 +36,6 @@ pub use scheme::{
     signing_key_from_text, signing_key_text, to_hex,
 };
 pub use secret::{KeyError, SecretKey};
-pub use signature::{BatchVerifier, SignatureItem, verify, verify_batch};
+pub use signature::{BatchVerifier, Checked, SignatureItem, verify, verify_batch};
 pub use sm3::Sm3;
-pub use verified::{Claim, Claimed, Proof, Verified};
+pub use verified::{Admitted, Claim, Claimed, Pending, Proof, Signatures, Verified};

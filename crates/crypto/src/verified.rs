@@ -1,6 +1,8 @@
-//! Verified by type.
+//! Verified by type: [`Received`](Claimed) bytes become [`Pending`] when their MACs hold, and
+//! [`Verified`] when their signatures do, which are best checked many at a time.
 
-use tercio_types::{Authenticator, ClientId, Principal, SignatureBytes, Tag, Tags};
+use crate::Reject;
+use tercio_types::{Authenticator, ClientId, Principal, SignatureBytes, SigningKey, Tag, Tags};
 
 /// An authenticator, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +48,97 @@ pub trait Claimed {
     fn claims(&self, claim: &mut dyn FnMut(Claim<'_>));
 }
 
-/// A message whose every claim has been checked. Only a [`crate::Keyring`] makes one.
+/// What stands under a signature: context and 52 bytes.
+pub(crate) type Text = [u8; 112];
+
+/// Somebody's signature in a message.
+#[derive(Clone, Debug)]
+pub(crate) struct Signed {
+    pub(crate) by: Principal,
+    pub(crate) key: SigningKey,
+    pub(crate) text: Text,
+    pub(crate) signature: SignatureBytes,
+}
+
+/// The signatures in a message, and once they are checked, whether they hold.
+#[derive(Clone, Debug)]
+pub struct Signatures {
+    list: Vec<Signed>,
+    verdict: Option<Result<(), Reject>>,
+}
+
+impl Signatures {
+    /// How many there are, at least one.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn list(&self) -> &[Signed] {
+        &self.list
+    }
+
+    /// Takes one verdict for each.
+    pub(crate) fn decide(&mut self, verdicts: &[bool]) {
+        assert_eq!(verdicts.len(), self.list.len(), "one verdict a signature");
+        let bad = verdicts.iter().position(|good| !good);
+        self.verdict = Some(match bad {
+            Some(bad) => Err(Reject::BadSignature(self.list[bad].by)),
+            None => Ok(()),
+        });
+    }
+}
+
+/// What a message is once its MACs hold.
+#[derive(Clone, Debug)]
+pub enum Admitted<M> {
+    /// It has no signatures.
+    Verified(Verified<M>),
+    /// It has, and they are still to be checked ([`crate::Keyring::decide`]).
+    Pending(Box<Pending<M>>),
+}
+
+impl<M> Admitted<M> {
+    pub(crate) fn new(message: M, doubts: Vec<ClientId>, list: Vec<Signed>) -> Self {
+        if list.is_empty() {
+            return Self::Verified(Verified { message, doubts });
+        }
+        let signatures = Signatures { list, verdict: None };
+        Self::Pending(Box::new(Pending { message, doubts, signatures }))
+    }
+}
+
+/// A message whose MACs hold, and whose signatures are still to be checked. Only a
+/// [`crate::Keyring`] makes one.
+#[derive(Clone, Debug)]
+pub struct Pending<M> {
+    message: M,
+    doubts: Vec<ClientId>,
+    signatures: Signatures,
+}
+
+impl<M> Pending<M> {
+    /// Its signatures, to be checked.
+    pub fn signatures(&mut self) -> &mut Signatures {
+        &mut self.signatures
+    }
+
+    /// The message, once its signatures are checked.
+    ///
+    /// # Errors
+    /// When a signature is bad.
+    ///
+    /// # Panics
+    /// When they were not checked.
+    pub fn into_verified(self) -> Result<Verified<M>, Reject> {
+        let Self { message, doubts, signatures } = self;
+        signatures.verdict.expect("signatures are checked before they are believed")?;
+        Ok(Verified { message, doubts })
+    }
+}
+
+/// A message whose every claim has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified<M> {
     message: M,
@@ -54,10 +146,6 @@ pub struct Verified<M> {
 }
 
 impl<M> Verified<M> {
-    pub(crate) fn new(message: M, doubts: Vec<ClientId>) -> Self {
-        Self { message, doubts }
-    }
-
     /// The clients whose MACs inside fail for us though the message's sender vouches for them;
     /// mostly none. A client can make tags that are good for some replicas only (Aardvark,
     /// NSDI'09); what to do then is the protocol's to say.

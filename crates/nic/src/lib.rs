@@ -2,11 +2,11 @@
 //!
 //! [`HostNic`] does it on the CPU: bytes -> [`tercio_wire::Frame`] -> message -> every claim in it
 //! checked against the keys of the epoch. Parse and check once, here; behind it data is typed and
-//! believed.
+//! believed. Signatures are checked many at a time, whoever they came from.
 //!
 //! Architecture invariant: nothing here knows protocol rules. What a message means, and whether it
 //! comes at the right time, is consensus' business.
 
 mod host;
 
-pub use host::{Dropped, HostNic, Inbound, Plain};
+pub use host::{Dropped, Gather, HostNic, Inbound, Outcome, Plain};

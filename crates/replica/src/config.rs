@@ -12,7 +12,7 @@
 use crate::genesis::{Genesis, GenesisError};
 use crate::sync::SyncSettings;
 use crate::toml_error::{At, Source};
-use crate::{Layout, NoLog, NodeSettings};
+use crate::{Layout, NoLog, NodeSettings, VerifySettings};
 use serde::Deserialize;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tercio_consensus::Settings;
 use tercio_crypto::SecretKey;
+use tercio_crypto::sm2::{Backend, Unavailable};
 use tercio_ledger::{BlockLogSettings, DataDir, DataDirError, Identity, MemStorage, WalSettings};
 use tercio_transport::{Limits, Listen};
 use tercio_types::ReplicaId;
@@ -153,6 +154,8 @@ struct File {
     links: LinksEntry,
     #[serde(default)]
     catch_up: CatchUpEntry,
+    #[serde(default)]
+    verify: VerifyEntry,
 }
 
 /// Each key is optional and takes its place in the settings when it is there.
@@ -200,6 +203,7 @@ entry!(CatchUpEntry {
     state_after: u64,
     serve_bytes: At<u64>,
 });
+entry!(VerifyEntry { batch: At<usize>, gather_us: At<u64>, sm2: At<String> });
 
 fn set<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
@@ -280,6 +284,37 @@ impl CatchUpEntry {
         }
         Ok(())
     }
+}
+
+impl VerifyEntry {
+    fn apply(self, source: &Source<'_>, settings: &mut VerifySettings) -> Result<(), FileError> {
+        if let Some(batch) = &self.batch {
+            if !(1..=4096).contains(batch.get()) {
+                return Err(source.at(batch, "must be 1 to 4096"));
+            }
+            settings.batch.signatures = *batch.get();
+        }
+        if let Some(gather) = &self.gather_us {
+            if *gather.get() > 10_000 {
+                return Err(source.at(gather, "must be at most 10000, 10 ms"));
+            }
+            settings.gather = Duration::from_micros(*gather.get());
+        }
+        if let Some(sm2) = &self.sm2 {
+            settings.sm2 = backend(sm2.get()).map_err(|what| source.at(sm2, what))?;
+        }
+        Ok(())
+    }
+}
+
+/// The arithmetic of a name, if this processor has it.
+fn backend(name: &str) -> Result<Backend, String> {
+    if name == "best" {
+        return Ok(Backend::best());
+    }
+    let known = [Backend::Scalar, Backend::Ifma].into_iter().find(|known| known.name() == name);
+    let backend = known.ok_or("unknown; write best, scalar or ifma")?;
+    if backend.is_available() { Ok(backend) } else { Err(Unavailable(backend).to_string()) }
 }
 
 /// Finds an address that one can listen on.
@@ -431,6 +466,7 @@ impl ReplicaConfig {
             ledger,
             links,
             catch_up,
+            verify,
         } = source.parse::<File>()?;
         let me = ReplicaId(*replica.get());
         let Some(member) = genesis.replicas.get(me.index()) else {
@@ -464,6 +500,7 @@ impl ReplicaConfig {
         ledger.apply(&source, &mut config.node)?;
         links.apply(&source, &mut config.limits)?;
         catch_up.apply(&source, &mut config.node.sync)?;
+        verify.apply(&source, &mut config.node.verify)?;
         if let Err(error) = config.node.consensus.check(&config.node.membership) {
             return Err(source.at_key(error.key, error.why).into());
         }

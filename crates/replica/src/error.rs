@@ -2,6 +2,7 @@
 
 use std::io;
 use tercio_consensus::pbft::RecoverError;
+use tercio_crypto::sm2::Unavailable;
 use tercio_execution::{Divergence, RestoreError};
 use tercio_ledger::{DataDirError, LedgerError};
 use tercio_transport::BindError;
@@ -19,6 +20,9 @@ pub enum NodeError {
     /// A file cannot be opened.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The processor lacks what the settings ask of it.
+    #[error("{0}; take `sm2` out of [verify] in tercio.toml")]
+    Unavailable(#[from] Unavailable),
     /// A block of the log or of a certified chain does not execute as it did before.
     #[error(
         "{0}; the data directory and the application do not belong together, or the application \

@@ -40,6 +40,8 @@ pub use error::{NodeError, StartError};
 pub use genesis::{App, Genesis};
 pub use home::{Home, Part};
 pub use layout::{Durability, Layout};
-pub use node::{LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output, PeerStatus};
+pub use node::{
+    LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output, PeerStatus, VerifySettings,
+};
 pub use recover::Stages;
 pub use threads::{ReplicaHandle, start};

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Instant, Protocol, Settings, Status};
-use tercio_crypto::{SecretKey, Signer};
+use tercio_crypto::sm2::Backend;
+use tercio_crypto::{Checked, SecretKey, Signer};
 use tercio_execution::Application;
 use tercio_ledger::{BlockLogSettings, WalSettings};
+use tercio_nic::Gather;
 use tercio_types::{Checkpoint, Digest, Height, Membership, Principal, ReplicaId};
 
 /// How the ledger's files are kept.
@@ -37,6 +39,25 @@ pub enum NoLog {
     /// the rules for that (`docs/protocol/pbft.md`, L1 to L6). Right for a home that was set up
     /// before ([`tercio_ledger::DataDir::create`]).
     Lost,
+}
+
+/// How signatures are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifySettings {
+    /// What fills a batch.
+    pub batch: Gather,
+    /// How long a frame waits for company at most while others keep coming. One that comes alone
+    /// does not wait. A [`Node`] has no use for it: there frames wait until [`Node::step`].
+    pub gather: Duration,
+    /// The arithmetic for SM2. Opening a replica fails when the processor does not have it.
+    pub sm2: Backend,
+}
+
+impl Default for VerifySettings {
+    fn default() -> Self {
+        let (batch, gather) = (Gather::default(), Duration::from_micros(200));
+        Self { batch, gather, sm2: Backend::best() }
+    }
 }
 
 /// What a replica is told.
@@ -65,6 +86,8 @@ pub struct NodeSettings {
     pub snapshot_bytes: u64,
     /// Catching up.
     pub sync: SyncSettings,
+    /// How signatures are checked.
+    pub verify: VerifySettings,
     /// What a home without a write-ahead log means.
     pub no_log: NoLog,
     /// How many bytes of the block log are looked at for damage each second; 0 for none.
@@ -86,6 +109,7 @@ impl NodeSettings {
             snapshot_every: 0,
             snapshot_bytes: 64 << 20,
             sync: SyncSettings::default(),
+            verify: VerifySettings::default(),
             no_log: NoLog::default(),
             scrub_bytes: 1 << 20,
         }
@@ -134,6 +158,8 @@ pub struct NodeStatus {
     pub evidence: BTreeMap<&'static str, u64>,
     /// How states differ that others signed, the last of each replica.
     pub divergences: BTreeMap<ReplicaId, Divergence>,
+    /// How many signatures were checked, and how.
+    pub checked: Checked,
     /// What the links dropped or lost, by reason. Empty without sockets.
     pub links: BTreeMap<&'static str, u64>,
     /// The other replicas. Empty without sockets.
@@ -204,7 +230,8 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
         Self { stages, output, durability, group_until, failed: None, _home: home }
     }
 
-    /// Takes a frame that came from `from`. What does not verify is dropped and counted.
+    /// Takes a frame that came from `from`. One with signatures is verified with others when
+    /// enough have come, and in [`Self::step`]. What does not verify is dropped and counted.
     pub fn handle_frame(&mut self, from: Principal, bytes: &Bytes, now: Instant) {
         let Stages { order, execute, outbox, .. } = &mut self.stages;
         let check = |op: &[u8]| execute.check(op);
@@ -214,6 +241,9 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        // What came before may be what is waited for.
+        let result = self.stages.verify(now);
+        self.note(result);
         let result = self.stages.order.handle_timeout(now, &mut self.stages.outbox);
         self.note(result);
     }
@@ -238,6 +268,8 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
     /// # Errors
     /// When the replica must stop.
     pub fn step(&mut self, now: Instant) -> Result<(), NodeError> {
+        let result = self.stages.verify(now);
+        self.note(result);
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -293,6 +325,12 @@ enum Syncs {
 }
 
 impl<P: Protocol> Stages<P> {
+    /// Verifies what waits for it.
+    fn verify(&mut self, now: Instant) -> Result<(), NodeError> {
+        let Self { order, execute, outbox, .. } = self;
+        order.verify(&|op: &[u8]| execute.check(op), now, outbox)
+    }
+
     /// Runs all stages on this thread until nothing is left but frames to send, and what is to be
     /// made durable later.
     ///

@@ -16,7 +16,7 @@ use crate::stages::{
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
-use tercio_crypto::{Instance, Keyring, Signer};
+use tercio_crypto::{BatchVerifier, Instance, Keyring, Signer};
 use tercio_execution::{Application, Engine};
 use tercio_ledger::{BlockLog, LedgerError, Snapshot, SnapshotStore, Staging, Wal, WalSettings};
 use tercio_types::{Batch, CertifiedCheckpoint, Checkpoint, Height, Principal, SeqNum};
@@ -119,8 +119,10 @@ impl<P: Protocol> Stages<P> {
         let me = Principal::Replica(settings.me);
         // With the clients that were added.
         let membership = engine.membership().clone();
-        let keyring =
-            Keyring::new(me, settings.secret.clone(), membership.clone(), Instance::default());
+        let verifier = BatchVerifier::new(settings.verify.sm2)?;
+        let secret = settings.secret.clone();
+        let keyring = Keyring::new(me, secret, membership.clone(), Instance::default())
+            .checking_with(verifier);
         let records = records.into_iter().map(|record| record.bytes).collect();
         let windows = engine.windows();
         let checkpoint = checkpoints.last().cloned();
@@ -134,7 +136,8 @@ impl<P: Protocol> Stages<P> {
         let protocol = make(keyring.signer(), recovery)?;
         let execute = ExecuteStage::new(settings.me, keyring.clone(), engine, delivered, rhythm);
         let own = (settings.lag, settings.scrub_bytes);
-        let mut order = OrderStage::new(settings.me, keyring, protocol, head, own, settings.sync);
+        let kept = (settings.sync, settings.verify);
+        let mut order = OrderStage::new(settings.me, keyring, protocol, head, own, kept);
         let log = LogStage::new(suite, wal, blocks, snapshots, staging);
         let mut outbox = Outbox { membership: Some(membership), ..Outbox::default() };
         let damaged = (0..passed_over).map(|_| ToOrder::Dropped("snapshot_damaged"));

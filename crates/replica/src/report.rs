@@ -79,9 +79,13 @@ pub struct ReplicaReport {
     pub waiting: Option<Waiting>,
     /// The other replicas, as this one sees them.
     pub peers: Vec<Peer>,
-    /// Where the network or a client of it uses SM2: the arithmetic that this processor has for
-    /// it, `ifma` or, where that is missing, `scalar`.
+    /// Where the network or a client of it uses SM2: the arithmetic that checks it, `ifma` or
+    /// `scalar`.
     pub sm2_backend: Option<String>,
+    /// How many signatures were checked since the start.
+    pub signatures: u64,
+    /// In how many batches.
+    pub signature_batches: u64,
     /// Resident memory, in MiB.
     pub rss_mb: f64,
     /// What was dropped or lost, and how others broke the protocol, by reason.
@@ -250,6 +254,8 @@ impl ReplicaReport {
             repaired_blocks: status.repair.repaired,
             scrubbed_bytes: status.repair.scrubbed_bytes,
             pending: protocol.pending as u64,
+            signatures: status.checked.signatures,
+            signature_batches: status.checked.batches,
             waiting: protocol.waiting.as_ref().map(|(awaited, missing)| Waiting {
                 message: awaited.to_string(),
                 missing: missing.iter().map(|replica| replica.0).collect(),

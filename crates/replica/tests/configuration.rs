@@ -6,6 +6,8 @@ use running::{genesis, secret};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
+use tercio_crypto::sm2::Backend;
 use tercio_replica::client_home::{CLIENT_FILE, create_client_home};
 use tercio_replica::genesis::SharedSettings;
 use tercio_replica::{App, ClientHome, Genesis, ReplicaConfig};
@@ -78,9 +80,31 @@ fn replicas_settings() {
     assert_eq!(format!("{:?}", given.limits), format!("{:?}", default.limits));
     assert_eq!(format!("{:?}", given.node.ledger), format!("{:?}", default.node.ledger));
     assert_eq!(format!("{:?}", given.node.sync), format!("{:?}", default.node.sync));
+    assert_eq!(given.node.verify, default.node.verify);
     assert_eq!(given.node.snapshot_every, default.node.snapshot_every);
     assert_eq!(given.node.snapshot_bytes, default.node.snapshot_bytes);
     assert_eq!((given.layout, given.node.durability), (default.layout, default.node.durability));
+}
+
+#[test]
+fn how_signatures_are_checked() {
+    let read = |lines: &str| replica(&format!("replica = 1\n[verify]\n{lines}\n"));
+    let verify = read("batch = 1\ngather_us = 0\nsm2 = \"scalar\"").unwrap().node.verify;
+    assert_eq!((verify.batch.signatures, verify.gather), (1, Duration::ZERO));
+    assert_eq!(verify.sm2, Backend::Scalar);
+    for (bad, why) in [
+        ("batch = 0", "tercio.toml:3: batch: must be 1 to 4096"),
+        ("batch = 4097", "must be 1 to 4096"),
+        ("gather_us = 10001", "tercio.toml:3: gather_us: must be at most 10000"),
+        ("sm2 = \"mmx\"", "unknown; write best, scalar or ifma"),
+    ] {
+        let error = read(bad).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+    match (Backend::Ifma.is_available(), read("sm2 = \"ifma\"")) {
+        (true, read) => assert_eq!(read.unwrap().node.verify.sm2, Backend::Ifma),
+        (false, read) => assert!(read.unwrap_err().contains("this processor cannot run")),
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Ordering: verified messages into the protocol, and its effects to where they belong.
 //!
 //! - A frame is verified once ([`tercio_nic::HostNic`]); what does not hold is dropped and counted.
+//!   Those with signatures gather until there are enough for a batch, until there are no more
+//!   frames at hand, or until the first of them has waited long enough, whichever comes first.
 //! - A request that the application's check refuses, or that comes while the replica is busy, is
 //!   answered REJECT and never reaches the protocol.
 //! - A message of the protocol is authenticated and encoded once, whoever and how many get it.
@@ -12,7 +14,7 @@ use super::manners::Manners;
 use super::{Outbox, Question, Reached, ToExecute, ToLog, ToOrder, execute::proposal_time};
 use crate::NodeError;
 use crate::divergence::Divergences;
-use crate::node::NodeStatus;
+use crate::node::{NodeStatus, VerifySettings};
 use crate::repair::{Repair, RepairStep};
 use crate::serving::Serving;
 use crate::sync::{CatchUp, FetchBlocks, Step, SyncSettings};
@@ -25,7 +27,7 @@ use std::time::Duration;
 use tercio_consensus::{Effect, Event, Evidence, Instant, Protocol};
 use tercio_crypto::{Keyring, Verified};
 use tercio_execution::AppError;
-use tercio_nic::{HostNic, Inbound, Plain};
+use tercio_nic::{Dropped, HostNic, Inbound, Plain};
 use tercio_types::{
     Authenticator, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, OpKind, Principal,
     ReplicaId, RequestSeq, SeqNum, Suite,
@@ -64,7 +66,10 @@ impl Head {
 pub struct OrderStage<P: Protocol> {
     me: ReplicaId,
     suite: Suite,
-    nic: HostNic,
+    nic: HostNic<P::Message>,
+    /// How long a frame waits for company, and until when the first that waits does.
+    gather: Duration,
+    verify_by: Option<Instant>,
     keyring: Keyring,
     protocol: P,
     catch_up: CatchUp,
@@ -95,7 +100,7 @@ impl<P: Protocol> OrderStage<P> {
         protocol: P,
         head: Head,
         (lag, scrub_bytes): (u16, u64),
-        sync: SyncSettings,
+        (sync, verify): (SyncSettings, VerifySettings),
     ) -> Self {
         let membership = keyring.membership().clone();
         let transfer = Transfer::new(me, membership.clone(), lag, sync);
@@ -103,7 +108,9 @@ impl<P: Protocol> OrderStage<P> {
         Self {
             me,
             suite: membership.suite(),
-            nic: HostNic::new(keyring.clone()),
+            nic: HostNic::new(keyring.clone(), verify.batch),
+            gather: verify.gather,
+            verify_by: None,
             keyring,
             protocol,
             repair: Repair::new(member, sync.timeout, scrub_bytes),
@@ -128,7 +135,8 @@ impl<P: Protocol> OrderStage<P> {
         self.busy = busy;
     }
 
-    /// Takes a frame that came on the link of `from`.
+    /// Takes a frame that came on the link of `from`. It may wait for others to be verified with:
+    /// see [`Self::must_verify`].
     ///
     /// # Errors
     /// When the replica must stop.
@@ -146,6 +154,52 @@ impl<P: Protocol> OrderStage<P> {
             return Ok(());
         }
         match self.nic.receive(from, bytes) {
+            Some(result) => self.take(from, result, check, now, out)?,
+            None => _ = self.verify_by.get_or_insert(now + self.gather),
+        }
+        if self.nic.is_full() { self.verify(check, now, out) } else { Ok(()) }
+    }
+
+    /// Whether anything waits to be verified.
+    #[must_use]
+    pub fn gathers(&self) -> bool {
+        self.nic.waits()
+    }
+
+    /// Whether to call [`Self::verify`] now: something waits, and no more frames are at hand, or
+    /// the first has waited long enough.
+    #[must_use]
+    pub fn must_verify(&self, drained: bool, now: Instant) -> bool {
+        self.verify_by.is_some_and(|by| drained || by <= now)
+    }
+
+    /// Verifies all that waits for it.
+    ///
+    /// # Errors
+    /// When the replica must stop.
+    pub fn verify(
+        &mut self,
+        check: Check<'_>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        self.verify_by = None;
+        for (from, result) in self.nic.decide() {
+            self.take(from, result, check, now, out)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what came of a frame.
+    fn take(
+        &mut self,
+        from: Principal,
+        result: Result<Inbound<P::Message>, Dropped>,
+        check: Check<'_>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        match result {
             // It has been counted.
             Err(_) => {
                 if let Principal::Client(client) = from {
@@ -254,6 +308,11 @@ impl<P: Protocol> OrderStage<P> {
     ) -> Result<(), NodeError> {
         let package = &request.message.0;
         let (client, first) = (package.client, package.first.0);
+        if self.busy {
+            // It was not yet when the package came.
+            self.reject(client, first, Reason::Busy, BEHIND, out);
+            return Ok(());
+        }
         if package.kind == OpKind::User && package.ops.iter().any(|op| check(op).is_err()) {
             self.reject(client, first, Reason::Malformed, Duration::ZERO, out);
             return Ok(());
@@ -642,6 +701,7 @@ impl<P: Protocol> OrderStage<P> {
             dropped,
             evidence: self.evidence.clone(),
             divergences: self.divergences.found().clone(),
+            checked: self.nic.checked(),
             links: BTreeMap::new(),
             peers: Vec::new(),
         }

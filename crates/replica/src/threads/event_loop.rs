@@ -127,6 +127,8 @@ impl LoopThread {
             let deadline = self.order.deadline();
             let until = deadline.map(|at| at.since(self.clock.now()));
             let wait = match &self.log {
+                // Whether more frames are at hand, to be verified with those that wait.
+                _ if self.order.gathers() => Some(Duration::ZERO),
                 // What can wait goes on between two looks at the links.
                 Seat::Here(log) if log.has_work() => {
                     Some(until.map_or(self.rest.left(), |until| until.min(self.rest.left())))
@@ -134,6 +136,7 @@ impl LoopThread {
                 _ => until,
             };
             self.transport.poll(wait, &mut events);
+            let drained = events.is_empty();
             self.answer_questions();
             self.take_done()?;
             let now = self.clock.now();
@@ -144,6 +147,11 @@ impl LoopThread {
                     TransportEvent::Frame { from, bytes } => self.take_frame(from, &bytes, now)?,
                     other => self.peers.note(&other),
                 }
+            }
+            let due = self.order.deadline().is_some_and(|at| at <= now);
+            // What came before a deadline may be what is waited for.
+            if self.order.must_verify(drained || due, now) {
+                self.verify(now)?;
             }
             if self.order.deadline().is_some_and(|at| at <= now) {
                 self.order.handle_timeout(now, &mut self.outbox)?;
@@ -178,14 +186,12 @@ impl LoopThread {
         now: Instant,
     ) -> Result<(), NodeError> {
         let Self { order, execute, checker, outbox, .. } = self;
-        let check = |op: &[u8]| match (&*execute, &*checker) {
-            (Seat::Here(execute), _) => execute.check(op),
-            (_, Some(checker)) => checker.check(op),
-            // Clients are turned away before it comes to that.
-            (Seat::Lent, None) => Err(AppError("the replica is catching up".into())),
-            (Seat::Apart(_), None) => unreachable!("execution apart comes with a checker"),
-        };
-        order.handle_frame(from, bytes, &check, now, outbox)
+        order.handle_frame(from, bytes, &|op| looked_at(execute, checker, op), now, outbox)
+    }
+
+    fn verify(&mut self, now: Instant) -> Result<(), NodeError> {
+        let Self { order, execute, checker, outbox, .. } = self;
+        order.verify(&|op| looked_at(execute, checker, op), now, outbox)
     }
 
     /// Takes over what came of commands elsewhere.
@@ -312,6 +318,21 @@ fn run_or_lend(
         }
     }
     Ok(())
+}
+
+/// The application's cheap look at an operation.
+fn looked_at(
+    execute: &Seat<ExecuteStage, ToExecute>,
+    checker: &Option<Box<dyn Application>>,
+    op: &[u8],
+) -> Result<(), AppError> {
+    match (execute, checker) {
+        (Seat::Here(execute), _) => execute.check(op),
+        (_, Some(checker)) => checker.check(op),
+        // Clients are turned away before it comes to that.
+        (Seat::Lent, None) => Err(AppError("the replica is catching up".into())),
+        (Seat::Apart(_), None) => unreachable!("execution apart comes with a checker"),
+    }
 }
 
 /// Ends the stages that sit with the loop, and closes the queues of the others.

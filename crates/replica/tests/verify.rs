@@ -1,0 +1,83 @@
+//! Signatures gather across frames and clients: when they are checked, and that nothing changes but
+//! the number of batches.
+
+mod common;
+
+use bytes::Bytes;
+use common::{Asker, CLIENT, Net, counter, membership, results, secret};
+use std::time::Duration;
+use tercio_consensus::Instant;
+use tercio_consensus::pbft::Pbft;
+use tercio_ledger::MemStorage;
+use tercio_replica::NodeSettings;
+use tercio_replica::stages::{OrderStage, Outbox, Stages};
+use tercio_types::{ClientId, Principal, ReplicaId};
+
+/// Two clients' packages come before the replica gets to work: one batch for each 64 signatures,
+/// and every package executed once, each client's in order.
+#[test]
+fn packages_of_several_clients_are_verified_as_one_batch() {
+    let mut net = Net::new(1);
+    let askers = [CLIENT, ClientId(8)].map(|id| Asker::new(id, &net.membership));
+    for number in 1..=35 {
+        for asker in &askers {
+            let request = asker.request(number, 0, &[b"op"]);
+            let node = net.nodes[0].as_mut().unwrap();
+            node.handle_frame(Principal::Client(asker.id), &request, net.now);
+        }
+    }
+    assert_eq!(net.status(0).checked.signatures, 64, "the first batch was full");
+    net.work(0);
+    let checked = net.status(0).checked;
+    assert_eq!((checked.signatures, checked.batches), (70, 2));
+    let answered = |net: &Net, client| (1..=35).all(|n| net.replies(client, n).len() == 1);
+    net.until("all are answered", |net| askers.iter().all(|asker| answered(net, asker.id)));
+    for asker in &askers {
+        let counts: Vec<_> = (1..=35).map(|n| results(&net.replies(asker.id, n)[0])[0]).collect();
+        assert!(counts.is_sorted(), "{counts:?}");
+    }
+}
+
+fn stages(gather: Duration) -> Stages<Pbft> {
+    let membership = membership(4);
+    let mut settings = NodeSettings::new(ReplicaId(0), secret(0), membership);
+    settings.verify.gather = gather;
+    Stages::open(&settings, &MemStorage::default(), counter(), Instant(0)).unwrap()
+}
+
+/// A signed request waits while others may come, and never longer than it is told to.
+#[test]
+fn what_waits_is_verified_when_nothing_comes_or_time_is_over() {
+    let asker = Asker::new(CLIENT, &membership(4));
+    let mut stages = stages(Duration::from_micros(200));
+    let Stages { order, execute, outbox, .. } = &mut stages;
+    let check = |op: &[u8]| execute.check(op);
+    let at = |us: u64| Instant(1_000_000_000 + us * 1000);
+    let client = Principal::Client(CLIENT);
+    let take = |request: &Bytes, us: u64, order: &mut OrderStage<Pbft>, out: &mut Outbox| {
+        order.handle_frame(client, request, &check, at(us), out).unwrap();
+    };
+    assert!(!order.gathers() && !order.must_verify(true, at(0)), "nothing waits");
+
+    // Alone: as soon as nothing more is at hand, without a wait.
+    take(&asker.request(1, 0, &[b"op"]), 0, order, outbox);
+    assert!(order.gathers() && !order.must_verify(false, at(0)));
+    assert!(order.must_verify(true, at(0)));
+    order.verify(&check, at(0), outbox).unwrap();
+    assert!(!order.gathers() && !order.must_verify(true, at(0)));
+    assert_eq!(order.status().checked.signatures, 1);
+
+    // While others keep coming: when the first of them has waited long enough.
+    for (number, us) in [(2, 10), (3, 150), (4, 205)] {
+        take(&asker.request(number, 0, &[b"op"]), us, order, outbox);
+    }
+    assert!(!order.must_verify(false, at(209)));
+    assert!(order.must_verify(false, at(210)));
+    order.verify(&check, at(210), outbox).unwrap();
+    let checked = order.status().checked;
+    assert_eq!((checked.signatures, checked.batches), (4, 2));
+
+    // What needs no signature does not wait.
+    take(&asker.maced(5, 0, &[b"op"]), 300, order, outbox);
+    assert!(!order.gathers());
+}
