@@ -226,7 +226,8 @@ impl Mulx {
     }
 
     /// The square: each product of two different limbs once, then twice that, then the squares.
-    /// The carry of the first fold (`k`) goes in with the second.
+    /// The carry of the first fold (`k`) goes in with the second; nothing comes out of the top, since
+    /// the rest after that fold is below p^2 / 2^128 + p < 2^384.
     #[must_use]
     #[inline(always)]
     pub fn square(self, a: &[u64; 4]) -> [u64; 4] {
@@ -279,7 +280,7 @@ impl Mulx {
                 fold!("{t0}", "{t1}", "{t2}", "{t3}", "{t4}", "{t5}", "{k}", "{k:e}", ""),
                 fold!(
                     "{t2}", "{t3}", "{t4}", "{t5}", "{t6}", "{t7}", "{t0}", "{t0:e}",
-                    "add {t6}, {k}\n adc {t7}, 0\n adc {t0}, 0\n"
+                    "add {t6}, {k}\n adc {t7}, 0\n"
                 ),
                 reduce_once!("{t4}", "{t5}", "{t6}", "{t7}", "{t0}"),
                 p = sym P,

@@ -19,21 +19,26 @@ impl<A: Arithmetic, const N: usize> Elements<A, N> {
         Self { each, by }
     }
 
-    // Loops, which end up in place; `array::from_fn` calls.
+    // Bare loops from operands to result: what copies elements in wider registers on the way waits
+    // for the stores of their limbs.
     #[inline(always)]
-    fn map(mut self, operation: impl Fn(A, &Fe) -> Fe) -> Self {
-        for a in &mut self.each {
-            *a = operation(self.by, a);
+    fn map(&self, operation: impl Fn(A, &Fe) -> Fe) -> Self {
+        let (mut each, mut i) = ([Fe::ZERO; N], 0);
+        while i < N {
+            each[i] = operation(self.by, &self.each[i]);
+            i += 1;
         }
-        self
+        Self::new(each, self.by)
     }
 
     #[inline(always)]
-    fn zip(mut self, other: &Self, operation: impl Fn(A, &Fe, &Fe) -> Fe) -> Self {
-        for (a, b) in self.each.iter_mut().zip(&other.each) {
-            *a = operation(self.by, a, b);
+    fn zip(&self, other: &Self, operation: impl Fn(A, &Fe, &Fe) -> Fe) -> Self {
+        let (mut each, mut i) = ([Fe::ZERO; N], 0);
+        while i < N {
+            each[i] = operation(self.by, &self.each[i], &other.each[i]);
+            i += 1;
         }
-        self
+        Self::new(each, self.by)
     }
 
     #[inline(always)]

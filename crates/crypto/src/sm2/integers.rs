@@ -1,4 +1,4 @@
-//! The question about x of [`super::verify`] on 64-bit integers, four signatures abreast.
+//! The question about x of [`super::verify`] on 64-bit integers, N signatures abreast.
 //!
 //! As in the vector code, the scalars' digits are all odd, so every signature has the same
 //! additions at the same places: a key's odd multiples below 2^5 and the generator's below 2^13
@@ -13,8 +13,6 @@ use std::array::from_fn;
 use tercio_unsafe_lanes::recode::digit;
 use tercio_unsafe_lanes::{GENERATOR_WINDOW, KEY_WINDOW};
 
-/// How many are computed abreast: more gain little, and hold more than the first cache.
-const ABREAST: usize = 4;
 /// How many share an inversion: enough that the share of each is small.
 const TOGETHER: usize = 32;
 
@@ -22,17 +20,20 @@ const KEY_WINDOWS: usize = 256usize.div_ceil(KEY_WINDOW);
 const GENERATOR_WINDOWS: usize = 256usize.div_ceil(GENERATOR_WINDOW);
 
 /// The answers for keys without tables.
-pub(super) fn with_points(questions: &[(&Affine, &Equation)], by: impl Arithmetic) -> Vec<bool> {
+pub(super) fn with_points<const N: usize>(
+    questions: &[(&Affine, &Equation)],
+    by: impl Arithmetic,
+) -> Vec<bool> {
     let mut answers = Vec::with_capacity(questions.len());
     for together in questions.chunks(TOGETHER) {
-        let (groups, rest) = together.as_chunks::<ABREAST>();
+        let (groups, rest) = together.as_chunks::<N>();
         let groups: Vec<_> = groups.iter().map(|group| Untabled::new(*group, by)).collect();
         let rest: Vec<_> = rest.iter().map(|question| Untabled::new([*question], by)).collect();
         let of_groups = groups.iter().flat_map(|group| group.odd.z.each);
         let mut inverses: Vec<Fe> =
             of_groups.chain(rest.iter().flat_map(|one| one.odd.z.each)).collect();
         Fe::invert_all(&mut inverses, by);
-        let (of_groups, of_rest) = inverses.split_at(groups.len() * ABREAST);
+        let (of_groups, of_rest) = inverses.split_at(groups.len() * N);
         for (group, inverses) in groups.iter().zip(of_groups.as_chunks().0) {
             answers.extend(group.answer(inverses, by));
         }
@@ -44,8 +45,11 @@ pub(super) fn with_points(questions: &[(&Affine, &Equation)], by: impl Arithmeti
 }
 
 /// The answers for keys with tables, which are in scalar form.
-pub(super) fn with_tables(questions: &[(&Comb, &Equation)], by: impl Arithmetic) -> Vec<bool> {
-    let (groups, rest) = questions.as_chunks::<ABREAST>();
+pub(super) fn with_tables<const N: usize>(
+    questions: &[(&Comb, &Equation)],
+    by: impl Arithmetic,
+) -> Vec<bool> {
+    let (groups, rest) = questions.as_chunks::<N>();
     let of_groups = groups.iter().flat_map(|group| tabled(group, by));
     of_groups.chain(rest.iter().flat_map(|question| tabled(&[*question], by))).collect()
 }
