@@ -172,6 +172,23 @@ fn the_shorter_way_is_taken() {
     }
 }
 
+/// Nobody has a state above ours: blocks are fetched at once.
+#[test]
+fn far_behind_without_a_state_to_be_had() {
+    let mut net = net(|settings| {
+        quick(settings);
+        settings.sync.state_after = 20;
+        (settings.snapshot_every, settings.snapshot_bytes) = (0, 0);
+    });
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    write(&mut net, &asker, 1, 100, 10);
+    net.disks[3] = Default::default();
+    net.start(3);
+    together(&mut net, &asker, 101);
+    assert_eq!(transfer(&net, 3).phase, "blocks");
+}
+
 type Lie = Rc<dyn Fn(State) -> Option<Bytes>>;
 
 /// Changes what `liars` answer about state, authenticated as theirs.

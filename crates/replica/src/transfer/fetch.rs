@@ -571,7 +571,12 @@ impl Transfer {
         };
         let blocks = median(|offer| offer.block_bytes, &offers);
         let best = by_seq.iter().max_by_key(|(seq, offers)| (offers.len(), **seq));
-        let Some((_, offers)) = best else { return self.pause(now) };
+        let Some((_, offers)) = best else {
+            return match self.undecided {
+                true => self.end("blocks", Some(Step::Blocks)),
+                false => self.pause(now),
+            };
+        };
         let state = median(|offer| offer.state_bytes, offers);
         if self.undecided && blocks / 2 <= state {
             return self.end("blocks", Some(Step::Blocks));
