@@ -150,7 +150,7 @@ fn damage_stops_the_start_and_names_file_and_place() {
     let error = net.try_start(1).unwrap_err();
     assert!(matches!(error, NodeError::Ledger(_)), "{error}");
     let text = error.to_string();
-    assert!(text.contains(&name) && text.contains("damaged at byte 84"), "{text}");
+    assert!(text.contains(&name) && text.contains("damaged at byte 88"), "{text}");
 }
 
 /// A failed write stops the node, which says so.
