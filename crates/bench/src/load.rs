@@ -316,6 +316,20 @@ pub fn run<T: Into<Then>>(
     Ok(all)
 }
 
+/// When packages are due that go out every `step` from `first` on, before `end`: the first of each
+/// group of neighbours, and how many those are. There may be millions, and the next phase waits
+/// for this; so there are a few thousand groups at most, each as short beside the whole as what a
+/// recorder tells apart.
+fn due(first: Instant, step: Duration, end: Instant) -> impl Iterator<Item = (Instant, u64)> {
+    const GROUPS: u64 = 4096;
+    let time = end.saturating_duration_since(first).as_nanos();
+    let count = time.div_ceil(step.as_nanos().max(1)) as u64;
+    let count = if step.is_zero() { 0 } else { count };
+    let group = count.div_ceil(GROUPS).max(1);
+    let at = move |i: u64| first + Duration::from_nanos(step.as_nanos() as u64 * i);
+    (0..count).step_by(group as usize).map(move |i| (at(i), group.min(count - i)))
+}
+
 struct Generator<'a> {
     plan: &'a Plan,
     client: usize,
@@ -415,15 +429,14 @@ impl<'a> Generator<'a> {
     /// What was due and never sent counts with how late it was at the end, which is less than it
     /// would have come to.
     fn count_unsent(&mut self, end: Instant) {
-        let ops = self.plan.package as u64;
-        while self.step > Duration::ZERO && self.next < end {
-            let intended = self.next;
+        for (intended, packages) in due(self.next, self.step, end) {
+            let ops = packages * self.plan.package as u64;
             if let Some((outcome, _)) = self.outcome_at(intended) {
                 outcome.unsent += ops;
                 outcome.latency.record(end - intended, ops);
             }
-            self.next += self.step;
         }
+        self.next = self.next.max(end);
     }
 
     /// Sends what is due; false when there is no room for it.
@@ -544,6 +557,24 @@ mod tests {
         let ms = Duration::from_millis;
         let gaps = [5, 9, 7, 12].map(|time| edges.hear(start + ms(time)));
         assert_eq!(gaps, [5, 4, 0, 3].map(ms));
+    }
+
+    #[test]
+    fn whatever_is_due_is_counted_in_few_groups() {
+        let start = now();
+        let us = Duration::from_micros;
+        let all = |step, length| due(start, step, start + length).collect::<Vec<_>>();
+        assert_eq!(all(us(10), us(25)), [0, 10, 20].map(|at| (start + us(at), 1)));
+        assert_eq!(all(us(10), us(20)), [0, 10].map(|at| (start + us(at), 1)));
+        assert_eq!((all(us(10), us(0)), all(us(0), us(10))), (vec![], vec![]));
+        for length in [40_959, 40_961, 1_234_567, 60_000_000] {
+            let groups = all(us(10), us(length));
+            assert!(groups.len() <= 4096);
+            assert_eq!(groups.iter().map(|(_, count)| count).sum::<u64>(), length.div_ceil(10));
+            for pair in groups.windows(2) {
+                assert_eq!(pair[1].0 - pair[0].0, us(10) * pair[0].1 as u32);
+            }
+        }
     }
 
     #[test]
