@@ -81,7 +81,7 @@ const KEY_TABLES: usize = 256;
 ///   tables, which make their next signatures cheaper.
 /// - Ed25519: all at once, which only says whether all are good. What holds a bad one is halved
 ///   until it is found; a half that is good is not looked at again. Whose signature was bad has
-///   the next [`SUSPECT`] checked one by one, so that nobody can spoil batch after batch.
+///   the next `SUSPECT` checked one by one, so that nobody can spoil batch after batch.
 #[derive(Clone, Debug)]
 pub struct BatchVerifier {
     backend: sm2::Backend,

@@ -3,7 +3,7 @@
 //!
 //! **Growth.** When more than half of the slots are in use, a table of twice the size is registered,
 //! and slots move to it a few at a time, between batches, while clients go on. A slot that has moved
-//! holds [`MOVED`], an address in no memory: a client that meets it goes on in the new table. A
+//! holds `MOVED`, an address in no memory: a client that meets it goes on in the new table. A
 //! search passes from the old table to the new one and never back, and it finds a key wherever it is,
 //! since
 //! - slots move in runs that end with an empty slot, which is marked, too: of the slots that a search

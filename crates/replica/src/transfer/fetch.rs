@@ -488,7 +488,7 @@ impl Transfer {
         }
     }
 
-    /// What is here, from one of [`OWN`] places.
+    /// What is here, from one of `OWN` places.
     pub fn on_own(&mut self, pieces: Pieces, now: Instant) {
         let Phase::Own(left) = self.phase else { return };
         self.pieces.merge(pieces);
