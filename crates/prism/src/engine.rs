@@ -16,6 +16,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most requests that a connection has under way.
 pub const WINDOW: usize = 64;
@@ -37,10 +38,17 @@ const GROUP: usize = 32;
 /// Who sent a frame, as far as the transport can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// The other end of a link, by the number that the transport gave it.
+    /// The other end of a link, by a number that no other link of this process has: ports of several
+    /// kinds share an engine, and what one of them says of its peer must not hit another's.
     Link(u64),
     /// A datagram's sender.
     Address(SocketAddr),
+}
+
+/// The number of a new link.
+pub(crate) fn next_link() -> u64 {
+    static LINKS: AtomicU64 = AtomicU64::new(1);
+    LINKS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Frames that arrived together.

@@ -132,6 +132,20 @@ fn many_commands_at_once_while_the_table_grows() {
     });
 }
 
+/// Ports of several kinds share an engine: who leaves one is nobody of the other.
+#[test]
+fn a_client_that_leaves_takes_no_other_along() {
+    serving(|endpoints, _, _| {
+        let (leaves, mut stays) = (open(&endpoints[0]), open(&endpoints[2]));
+        stays.put(b"key", b"value").unwrap();
+        drop(leaves);
+        // The server looks for those who left every few thousand polls.
+        for _ in 0..5000 {
+            assert_eq!(stays.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+        }
+    });
+}
+
 #[test]
 fn nonsense_on_one_connection_is_nobody_elses_affair() {
     let server = serving(|endpoints, _, _| {

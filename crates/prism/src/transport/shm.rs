@@ -16,7 +16,7 @@
 //! can have, words are copied out before they are looked at, indices are always within the ring.
 
 use super::{Link, LinkError, Port};
-use crate::engine::{Batch, Peer};
+use crate::engine::{Batch, Peer, next_link};
 use crate::op::Reject;
 use crate::wire::{answer_words, request_words};
 use rustix::net::{
@@ -202,7 +202,6 @@ pub struct ShmPort {
     listener: UnixListener,
     path: PathBuf,
     clients: Vec<ShmClient>,
-    accepted: u64,
     polls: u32,
 }
 
@@ -232,7 +231,7 @@ impl ShmPort {
         let listener = UnixListener::bind(path)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, path: path.to_owned(), clients: Vec::new(), accepted: 0, polls: 0 })
+        Ok(Self { listener, path: path.to_owned(), clients: Vec::new(), polls: 0 })
     }
 
     fn accept(&mut self) -> io::Result<()> {
@@ -247,9 +246,8 @@ impl ShmPort {
         let (requests, answers) = (Ring::requests(&words), Ring::answers(&words));
         // One that is gone again already is not worth a word.
         if send_memory(&stream, file).is_ok() {
-            self.accepted += 1;
             self.clients.push(ShmClient {
-                id: self.accepted,
+                id: next_link(),
                 stream,
                 requests: Reader::new(requests, |head| request_words(first(head))),
                 answers: Writer::new(answers),

@@ -1,7 +1,7 @@
 //! Streams: one frame behind the other, each as long as its header says.
 
 use super::{Link, LinkError, Port};
-use crate::engine::{Batch, Peer};
+use crate::engine::{Batch, Peer, next_link};
 use crate::op::Reject;
 use crate::wire::{ANSWER_HEADER, REQUEST_HEADER, answer_words, request_words};
 use std::io::{self, Read, Write};
@@ -102,7 +102,6 @@ fn is_nothing(error: &io::Error) -> bool {
 pub struct TcpPort {
     listener: TcpListener,
     clients: Vec<(u64, Framed, bool)>,
-    accepted: u64,
     polls: u32,
 }
 
@@ -114,7 +113,7 @@ impl TcpPort {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, clients: Vec::new(), accepted: 0, polls: 0 })
+        Ok(Self { listener, clients: Vec::new(), polls: 0 })
     }
 
     /// The address.
@@ -138,8 +137,7 @@ impl Port for TcpPort {
             match self.listener.accept() {
                 Ok((stream, _)) if self.clients.len() < MAX_CLIENTS => {
                     if let Ok(framed) = Framed::new(stream) {
-                        self.accepted += 1;
-                        self.clients.push((self.accepted, framed, true));
+                        self.clients.push((next_link(), framed, true));
                     }
                 }
                 // One too many, or one that is gone again.
