@@ -1,5 +1,6 @@
 //! One principal's keys towards everybody else of an epoch.
 
+use crate::known::{KnownGood, Name};
 use crate::sm3::HmacSm3;
 use crate::verified::{Signed, Text};
 use crate::{
@@ -121,6 +122,9 @@ pub struct Keyring {
     /// What we sign with, when that is not our identity.
     signing: Option<Arc<SigningSecret>>,
     verifier: BatchVerifier,
+    known: KnownGood,
+    /// How many signatures were not checked since they were known.
+    spared: u64,
 }
 
 impl Keyring {
@@ -143,6 +147,8 @@ impl Keyring {
             clients: BTreeMap::new(),
             signing: None,
             verifier: BatchVerifier::default(),
+            known: KnownGood::default(),
+            spared: 0,
         };
         ring.replicas = (ring.membership.replicas())
             .map(|id| {
@@ -304,30 +310,44 @@ impl Keyring {
     }
 
     /// Checks the signatures of many messages together, with one verdict for each signature: a
-    /// bad one costs no message but its own.
+    /// bad one costs no message but its own. One that was found good before is not checked again,
+    /// nor one twice that comes twice.
     pub fn decide<'a>(&mut self, waiting: impl IntoIterator<Item = &'a mut Signatures>) {
         let waiting: Vec<_> = waiting.into_iter().collect();
-        let items: Vec<_> = (waiting.iter())
-            .flat_map(|of_one| of_one.list())
-            .map(|Signed { key, text, signature, .. }| SignatureItem {
-                key,
-                message: text,
-                signature,
+        let all: Vec<&Signed> = waiting.iter().flat_map(|of_one| of_one.list()).collect();
+        let mut items: Vec<SignatureItem<'_>> = Vec::with_capacity(all.len());
+        let mut names: Vec<Name> = Vec::with_capacity(all.len());
+        let mut place_of: BTreeMap<Name, usize> = BTreeMap::new();
+        // Where the verdict on each will be; nowhere when it is known.
+        let places: Vec<Option<usize>> = (all.iter())
+            .map(|signed| {
+                let name = signed.name();
+                if self.known.contains(&name) {
+                    return None;
+                }
+                Some(*place_of.entry(name).or_insert_with(|| {
+                    let Signed { key, text, signature, .. } = signed;
+                    items.push(SignatureItem { key, message: text, signature });
+                    names.push(name);
+                    items.len() - 1
+                }))
             })
             .collect();
         let verdicts = self.verifier.verify(&items);
-        let mut left = &verdicts[..];
+        self.spared += (all.len() - items.len()) as u64;
+        for (name, _) in names.into_iter().zip(&verdicts).filter(|(_, good)| **good) {
+            self.known.insert(name);
+        }
+        let mut verdicts = places.iter().map(|place| place.is_none_or(|place| verdicts[place]));
         for of_one in waiting {
-            let (its, others) = left.split_at(of_one.len());
-            of_one.decide(its);
-            left = others;
+            of_one.decide(&mut verdicts);
         }
     }
 
     /// How many signatures were checked, and how.
     #[must_use]
     pub fn checked(&self) -> Checked {
-        self.verifier.checked()
+        Checked { spared: self.spared, ..self.verifier.checked() }
     }
 
     /// Checks a MAC now; puts a signature with the others.
@@ -540,5 +560,56 @@ mod tests {
         let culprit = claims[5].0;
         let verdict = to.verify(Said { claims });
         assert_eq!(verdict.err(), Some(Reject::BadSignature(culprit)));
+    }
+
+    /// How many signatures were checked, and how many were spared that.
+    fn counts(ring: &Keyring) -> (u64, u64) {
+        (ring.checked().signatures, ring.checked().spared)
+    }
+
+    #[test]
+    fn what_was_found_good_is_not_checked_again() {
+        let m = membership(1, 0);
+        let (mut to, said) = (replica(1, &m, 0), [5; 52]);
+        let (first, second) = (client(7, &m), client(8, &m));
+        let signed = |by: &Keyring, said| (by.me(), said, by.sign(&said).into());
+        for again in 0..3 {
+            assert!(to.verify(Said { claims: vec![signed(&first, said)] }).is_ok());
+            assert_eq!(counts(&to), (1, again));
+        }
+        // Another text, another signer's word, another signature: each is checked, each time.
+        let mut altered = signed(&first, said);
+        altered.1[51] ^= 1;
+        let stolen = (second.me(), said, first.sign(&said).into());
+        let mut bytes = first.sign(&said).as_slice().to_vec();
+        bytes[40] ^= 1;
+        let other = (first.me(), said, SignatureBytes::new(&bytes).unwrap().into());
+        for (bad, by) in [(altered, first.me()), (stolen, second.me()), (other, first.me())] {
+            for _ in 0..3 {
+                let before = counts(&to);
+                let claims = vec![signed(&first, said), bad.clone()];
+                assert_eq!(to.verify(Said { claims }).err(), Some(Reject::BadSignature(by)));
+                assert_eq!(counts(&to), (before.0 + 1, before.1 + 1), "the good one is known");
+            }
+        }
+    }
+
+    /// What comes twice at once is checked once, and a bad one is bad both times.
+    #[test]
+    fn copies_in_one_batch_share_a_verdict() {
+        let m = membership(1, 0);
+        let (mut to, asker) = (replica(1, &m, 0), client(7, &m));
+        let good: Authenticator = asker.sign(&[5; 52]).into();
+        let mut pending: Vec<_> = [5, 6, 5, 6, 5]
+            .into_iter()
+            .map(|said| match to.admit(one(asker.me(), [said; 52], good.clone())) {
+                Ok(Admitted::Pending(pending)) => pending,
+                other => panic!("{:?}", other.map(|_| ())),
+            })
+            .collect();
+        to.decide(pending.iter_mut().map(|pending| pending.signatures()));
+        assert_eq!(counts(&to), (2, 3));
+        let verdicts: Vec<_> = pending.into_iter().map(|p| p.into_verified().is_ok()).collect();
+        assert_eq!(verdicts, [true, false, true, false, true]);
     }
 }

@@ -16,6 +16,7 @@
 pub mod agreement;
 mod hash;
 mod keyring;
+mod known;
 mod mac;
 mod merkle;
 mod scheme;

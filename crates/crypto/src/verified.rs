@@ -79,14 +79,14 @@ impl Signatures {
         &self.list
     }
 
-    /// Takes one verdict for each.
-    pub(crate) fn decide(&mut self, verdicts: &[bool]) {
-        assert_eq!(verdicts.len(), self.list.len(), "one verdict a signature");
-        let bad = verdicts.iter().position(|good| !good);
-        self.verdict = Some(match bad {
-            Some(bad) => Err(Reject::BadSignature(self.list[bad].by)),
-            None => Ok(()),
-        });
+    /// Takes one verdict for each, which are the next of `verdicts`.
+    pub(crate) fn decide(&mut self, verdicts: &mut impl Iterator<Item = bool>) {
+        let mut verdict = Ok(());
+        for Signed { by, .. } in &self.list {
+            let good = verdicts.next().expect("one verdict a signature");
+            verdict = verdict.and(if good { Ok(()) } else { Err(Reject::BadSignature(*by)) });
+        }
+        self.verdict = Some(verdict);
     }
 }
 

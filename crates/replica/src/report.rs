@@ -86,6 +86,8 @@ pub struct ReplicaReport {
     pub signatures: u64,
     /// In how many batches.
     pub signature_batches: u64,
+    /// How many more came that had been found good before, and were not checked again.
+    pub signatures_spared: u64,
     /// Resident memory, in MiB.
     pub rss_mb: f64,
     /// What was dropped or lost, and how others broke the protocol, by reason.
@@ -256,6 +258,7 @@ impl ReplicaReport {
             pending: protocol.pending as u64,
             signatures: status.checked.signatures,
             signature_batches: status.checked.batches,
+            signatures_spared: status.checked.spared,
             waiting: protocol.waiting.as_ref().map(|(awaited, missing)| Waiting {
                 message: awaited.to_string(),
                 missing: missing.iter().map(|replica| replica.0).collect(),

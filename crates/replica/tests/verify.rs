@@ -11,7 +11,8 @@ use tercio_consensus::pbft::Pbft;
 use tercio_ledger::MemStorage;
 use tercio_replica::NodeSettings;
 use tercio_replica::stages::{OrderStage, Outbox, Stages};
-use tercio_types::{ClientId, Principal, ReplicaId};
+use tercio_types::{ClientId, Principal, ReplicaId, Suite, View};
+use tercio_wire::{Frame, Kind};
 
 /// Two clients' packages come before the replica gets to work: one batch for each 64 signatures,
 /// and every package executed once, each client's in order.
@@ -80,4 +81,37 @@ fn what_waits_is_verified_when_nothing_comes_or_time_is_over() {
     // What needs no signature does not wait.
     take(&asker.maced(5, 0, &[b"op"]), 300, order, outbox);
     assert!(!order.gathers());
+}
+
+/// A client that waits asks everybody again and again, they hand its packages on to each other, and
+/// another primary proposes them: each replica checks each signature once. Otherwise those who wait
+/// for a replica that is slow at checking make it check all the more.
+#[test]
+fn what_comes_again_is_not_checked_again() {
+    const PACKAGES: u64 = 200;
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    let first = Principal::Replica(ReplicaId(0));
+    // The first primary proposes to nobody.
+    net.tamper = Some(Box::new(move |from, _, bytes| {
+        let frame = Frame::decode(bytes, Suite::default()).unwrap();
+        let proposes = from == first && frame.key.kind == Kind(Kind::PROTOCOL);
+        (!proposes).then(|| bytes.clone())
+    }));
+    for _ in 0..3 {
+        (1..=PACKAGES).for_each(|number| net.ask(&asker, number, &[b"op"]));
+        net.settle();
+    }
+    net.until("all are answered", |net| {
+        (1..=PACKAGES).all(|number| net.replies(CLIENT, number).len() > net.membership.f())
+    });
+    net.until("all know of another view", |net| {
+        (0..4).all(|i| net.status(i).protocol.view > View(0))
+    });
+    for i in 0..4 {
+        let checked = net.status(i).checked;
+        // Replicas sign as well: VIEW-CHANGEs, checkpoints and blocks.
+        assert!((PACKAGES..PACKAGES + 100).contains(&checked.signatures), "{i}: {checked:?}");
+        assert!(checked.spared > 3 * PACKAGES, "{i}: {checked:?}");
+    }
 }

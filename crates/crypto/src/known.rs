@@ -1,0 +1,84 @@
+//! Signatures that were found good, so that what comes again is not checked again.
+//!
+//! A signed package reaches a replica several times: in its proposal, from its client when that
+//! waits too long, from each replica that hands it on, and in the proposals of later views. The
+//! verdict on it is a function of key, text and signature alone, so the first one is the last one.
+//! Without this, whoever waits makes everybody check again, and wait longer.
+//!
+//! Only good ones are remembered: a bad one costs nobody but its sender's standing, and whoever
+//! wants to can make as many as there are numbers. A good one costs its signer a signature and us a
+//! check, so a flood of them makes us forget, and check again, which is what happened anyway.
+
+use crate::hash;
+use crate::verified::Signed;
+use tercio_types::{Digest, Suite};
+
+/// Rows of the table, and names in a row: a megabyte in all.
+const ROWS: usize = 4096;
+const WAYS: usize = 8;
+
+/// What stands for key, text and signature: their SHA-256, whatever hash the suite has, since
+/// nobody else ever sees it. Two that have the same would be a collision of SHA-256.
+pub(crate) type Name = Digest;
+
+impl Signed {
+    pub(crate) fn name(&self) -> Name {
+        let key = self.key.key.as_slice();
+        // The text has a fixed length, so nothing can pass for a part of its neighbour.
+        let head = [self.key.scheme.number(), key.len() as u8, (key.len() >> 8) as u8];
+        hash(Suite::Sha256Ed25519, &[&head, key, &self.text, self.signature.as_slice()])
+    }
+}
+
+/// The names of signatures that were found good. A name's first bytes tell its row, and a row
+/// forgets its oldest: of the last 8,192 that came, two on the average share a row, and all but one
+/// or two in a thousand are there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownGood {
+    /// Each row's names, the youngest first; where there is none yet, [`Digest::NULL`], which is
+    /// nobody's name. Made when the first comes.
+    rows: Vec<[Name; WAYS]>,
+}
+
+fn row_of(name: &Name) -> usize {
+    usize::from(u16::from_le_bytes([name.0[0], name.0[1]])) % ROWS
+}
+
+impl KnownGood {
+    /// Whether it is among them.
+    pub(crate) fn contains(&self, name: &Name) -> bool {
+        self.rows.get(row_of(name)).is_some_and(|row| row.contains(name))
+    }
+
+    /// Takes one that was found good, and was not among them.
+    pub(crate) fn insert(&mut self, name: Name) {
+        if self.rows.is_empty() {
+            self.rows = vec![[Digest::NULL; WAYS]; ROWS];
+        }
+        let row = &mut self.rows[row_of(&name)];
+        row.rotate_right(1);
+        row[0] = name;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(i: usize) -> Name {
+        hash(Suite::Sha256Ed25519, &[&i.to_le_bytes()])
+    }
+
+    #[test]
+    fn the_last_are_remembered_and_memory_is_bounded() {
+        let mut known = KnownGood::default();
+        assert!(!known.contains(&name(0)) && !known.contains(&Digest::NULL));
+        let all = 10 * ROWS * WAYS;
+        (0..all).for_each(|i| known.insert(name(i)));
+        let last = |count: usize| (all - count..all).filter(|i| known.contains(&name(*i))).count();
+        assert_eq!(last(100), 100);
+        assert!(last(8192) > 8192 * 995 / 1000, "{}", last(8192));
+        assert_eq!(last(all), ROWS * WAYS, "no more than there are places");
+        assert_eq!(known.rows.capacity(), ROWS);
+    }
+}
