@@ -57,6 +57,22 @@ fn n1_batches_adapt_to_the_load() {
     assert!(batches.iter().all(|(_, b)| b.as_ref().unwrap().batch.ops() <= most));
 }
 
+/// N1: a primary that gets one thing after the other proposes when the batch time has passed, though
+/// its timer has not gone off yet.
+#[test]
+fn n1_a_batch_whose_time_is_over_does_not_wait_for_the_timer() {
+    let mut net = Net::with(4, |_| {});
+    let packages: Vec<_> = (1..=4).map(|k| net.package(0, k, 1, None)).collect();
+    net.request(0, &packages[0]);
+    net.request(0, &packages[1]);
+    net.now = net.now + Settings::default().batch_time;
+    net.request(0, &packages[2]);
+    net.request(0, &packages[3]);
+    net.settle();
+    assert_eq!(net.operations(3).len(), 4);
+    assert_eq!(net.log(3).len(), 3, "the first; the next two; the last, which came after that");
+}
+
 /// N2: one digest for each number of a view; the second is refused and kept as evidence (f01).
 #[test]
 fn n2_a_second_proposal_is_refused() {

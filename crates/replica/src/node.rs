@@ -235,7 +235,10 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
     pub fn handle_frame(&mut self, from: Principal, bytes: &Bytes, now: Instant) {
         let Stages { order, execute, outbox, .. } = &mut self.stages;
         let check = |op: &[u8]| execute.check(op);
-        let result = order.handle_frame(from, bytes, &check, now, outbox);
+        let mut result = order.handle_frame(from, bytes, &check, now, outbox);
+        if result.is_ok() && order.must_verify(false, now) {
+            result = order.verify(&check, now, outbox);
+        }
         self.note(result);
     }
 

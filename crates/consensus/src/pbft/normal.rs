@@ -38,8 +38,10 @@ impl<T: VoteTable> Pbft<T> {
             let full = self.pool.queued_ops() >= self.settings.batch_ops
                 || self.pool.queued_bytes() >= self.settings.batch_bytes;
             if self.under_way() > 0 && !full {
-                self.batch_deadline.get_or_insert(self.now + self.settings.batch_time);
-                return;
+                let deadline = self.now + self.settings.batch_time;
+                if *self.batch_deadline.get_or_insert(deadline) > self.now {
+                    return;
+                }
             }
             self.propose_batch();
         }

@@ -136,7 +136,7 @@ impl<P: Protocol> OrderStage<P> {
     }
 
     /// Takes a frame that came on the link of `from`. It may wait for others to be verified with:
-    /// see [`Self::must_verify`].
+    /// [`Self::must_verify`] is to be asked after each.
     ///
     /// # Errors
     /// When the replica must stop.
@@ -154,10 +154,12 @@ impl<P: Protocol> OrderStage<P> {
             return Ok(());
         }
         match self.nic.receive(from, bytes) {
-            Some(result) => self.take(from, result, check, now, out)?,
-            None => _ = self.verify_by.get_or_insert(now + self.gather),
+            Some(result) => self.take(from, result, check, now, out),
+            None => {
+                self.verify_by.get_or_insert(now + self.gather);
+                Ok(())
+            }
         }
-        if self.nic.is_full() { self.verify(check, now, out) } else { Ok(()) }
     }
 
     /// Whether anything waits to be verified.
@@ -166,11 +168,11 @@ impl<P: Protocol> OrderStage<P> {
         self.nic.waits()
     }
 
-    /// Whether to call [`Self::verify`] now: something waits, and no more frames are at hand, or
-    /// the first has waited long enough.
+    /// Whether to call [`Self::verify`] now: something waits, and it is enough for a batch, no more
+    /// frames are at hand, or the first has waited long enough.
     #[must_use]
     pub fn must_verify(&self, drained: bool, now: Instant) -> bool {
-        self.verify_by.is_some_and(|by| drained || by <= now)
+        self.verify_by.is_some_and(|by| drained || by <= now || self.nic.is_full())
     }
 
     /// Verifies all that waits for it.

@@ -139,13 +139,21 @@ impl LoopThread {
             let drained = events.is_empty();
             self.answer_questions();
             self.take_done()?;
-            let now = self.clock.now();
+            let mut now = self.clock.now();
             let behind = self.execute.is_behind() || self.log.is_behind();
             self.order.set_busy(behind);
             for event in events.drain(..) {
                 match event {
                     TransportEvent::Frame { from, bytes } => self.take_frame(from, &bytes, now)?,
                     other => self.peers.note(&other),
+                }
+                if self.order.must_verify(false, now) {
+                    self.verify(now)?;
+                    // A batch takes milliseconds, and a look at the links may bring many: others get
+                    // to work on what came of this one meanwhile.
+                    self.work()?;
+                    self.transport.flush();
+                    now = self.clock.now();
                 }
             }
             let due = self.order.deadline().is_some_and(|at| at <= now);
