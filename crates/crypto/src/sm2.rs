@@ -15,6 +15,7 @@ mod limbs;
 mod order;
 mod point;
 mod signature;
+mod together;
 mod verify;
 
 pub use agree::COMPRESSED;

@@ -10,7 +10,7 @@ use std::array::from_fn;
 #[derive(Clone, Copy)]
 pub(super) struct Elements<A, const N: usize> {
     pub(super) each: [Fe; N],
-    by: A,
+    pub(super) by: A,
 }
 
 impl<A: Arithmetic, const N: usize> Elements<A, N> {
@@ -52,17 +52,17 @@ impl<A: Arithmetic, const N: usize> Elements<A, N> {
     }
 
     #[inline(always)]
-    fn add(&self, other: &Self) -> Self {
+    pub(super) fn add(&self, other: &Self) -> Self {
         self.zip(other, A::add)
     }
 
     #[inline(always)]
-    fn sub(&self, other: &Self) -> Self {
+    pub(super) fn sub(&self, other: &Self) -> Self {
         self.zip(other, A::sub)
     }
 
     #[inline(always)]
-    fn half(&self) -> Self {
+    pub(super) fn half(&self) -> Self {
         self.map(A::half)
     }
 

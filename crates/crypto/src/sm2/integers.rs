@@ -1,4 +1,5 @@
-//! The question about x of [`super::verify`] on 64-bit integers, N signatures abreast.
+//! The question about x of [`super::verify`] on 64-bit integers, a few signatures abreast; many of
+//! them take [`super::together`].
 //!
 //! As in the vector code, the scalars' digits are all odd, so every signature has the same
 //! additions at the same places: a key's odd multiples below 2^5 and the generator's below 2^13
@@ -9,24 +10,80 @@ use super::comb::{Comb, Form};
 use super::field::{Arithmetic, Fe};
 use super::point::Affine;
 use super::signature::Equation;
+use super::together;
 use std::array::from_fn;
 use tercio_unsafe_lanes::recode::digit;
 use tercio_unsafe_lanes::{GENERATOR_WINDOW, KEY_WINDOW};
 
-/// How many share an inversion: enough that the share of each is small.
-const TOGETHER: usize = 32;
+/// How many keys of a few signatures share an inversion: enough that the share of each is small.
+const SHARING: usize = 32;
 
-const KEY_WINDOWS: usize = 256usize.div_ceil(KEY_WINDOW);
-const GENERATOR_WINDOWS: usize = 256usize.div_ceil(GENERATOR_WINDOW);
+/// How many of them stand abreast, so that one need not wait for the other.
+const ABREAST: usize = 4;
+/// From how many questions on [`together`] is faster: with tables it is from 96, without from 160.
+pub(super) const MANY: usize = 160;
+/// How many it takes at a time: what it remembers of each, a kilobyte and more, stays near the
+/// processor.
+pub(super) const MOST: usize = 1024;
+
+pub(super) const KEY_WINDOWS: usize = 256usize.div_ceil(KEY_WINDOW);
+pub(super) const GENERATOR_WINDOWS: usize = 256usize.div_ceil(GENERATOR_WINDOW);
 
 /// The answers for keys without tables.
 pub(super) fn with_points<const N: usize>(
     questions: &[(&Affine, &Equation)],
     by: impl Arithmetic,
 ) -> Vec<bool> {
+    answer(
+        questions,
+        |groups| together::with_points(groups, by),
+        |few| few_with_points::<N>(few, by),
+    )
+}
+
+/// The answers for keys with tables, which are in scalar form.
+pub(super) fn with_tables<const N: usize>(
+    questions: &[(&Comb, &Equation)],
+    by: impl Arithmetic,
+) -> Vec<bool> {
+    answer(
+        questions,
+        |groups| together::with_tables(groups, by),
+        |few| few_with_tables::<N>(few, by),
+    )
+}
+
+/// Answers many questions together; those that this leaves undecided, and few, by what covers
+/// everything.
+fn answer<Q: Copy>(
+    questions: &[Q],
+    together: impl Fn(&[[Q; ABREAST]]) -> Vec<[Option<bool>; ABREAST]>,
+    few: impl Fn(&[Q]) -> Vec<bool>,
+) -> Vec<bool> {
     let mut answers = Vec::with_capacity(questions.len());
-    for together in questions.chunks(TOGETHER) {
-        let (groups, rest) = together.as_chunks::<N>();
+    for questions in questions.chunks(MOST) {
+        if questions.len() < MANY {
+            answers.extend(few(questions));
+            continue;
+        }
+        let (groups, rest) = questions.as_chunks();
+        let decided = together(groups).into_iter().flatten().zip(groups.as_flattened());
+        answers.extend(decided.map(|(answer, question)| match answer {
+            Some(answer) => answer,
+            None => few(&[*question])[0],
+        }));
+        answers.extend(few(rest));
+    }
+    answers
+}
+
+fn few_with_points<const N: usize>(
+    questions: &[(&Affine, &Equation)],
+    by: impl Arithmetic,
+) -> Vec<bool> {
+    let mut answers = Vec::with_capacity(questions.len());
+    for sharing in questions.chunks(SHARING) {
+        let (groups, rest) = sharing.as_chunks::<N>();
         let groups: Vec<_> = groups.iter().map(|group| Untabled::new(*group, by)).collect();
         let rest: Vec<_> = rest.iter().map(|question| Untabled::new([*question], by)).collect();
         let of_groups = groups.iter().flat_map(|group| group.odd.z.each);
@@ -44,8 +101,7 @@ pub(super) fn with_points<const N: usize>(
     answers
 }
 
-/// The answers for keys with tables, which are in scalar form.
-pub(super) fn with_tables<const N: usize>(
+fn few_with_tables<const N: usize>(
     questions: &[(&Comb, &Equation)],
     by: impl Arithmetic,
 ) -> Vec<bool> {

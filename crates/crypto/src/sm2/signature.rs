@@ -49,7 +49,7 @@ impl Signature {
 pub(super) struct Equation {
     pub(super) s: Scalar,
     pub(super) t: Scalar,
-    c: Scalar,
+    pub(super) c: Scalar,
 }
 
 impl Equation {

@@ -112,7 +112,7 @@ impl Engine {
     }
 }
 
-/// How many signatures are computed abreast with MULX: more gain little, and hold more than the
+/// How many of a few signatures are computed abreast with MULX: more gain little, and hold more than the
 /// first cache.
 #[cfg(target_arch = "x86_64")]
 const MULX_ABREAST: usize = 4;
@@ -223,6 +223,12 @@ impl Verifier {
         let engine = engine.ok_or(Unavailable(backend))?;
         Ok(Self { backend, engine, user, cache: Cache::new(tables, engine.form()) })
     }
+
+    /// From how many signatures with tables, or without, a batch on 64-bit integers shares an
+    /// inversion for each step of all of them.
+    pub const MANY: usize = integers::MANY;
+    /// How many share one at most.
+    pub const MOST: usize = integers::MOST;
 
     /// The size of a key's table.
     pub const TABLE_BYTES: usize = Comb::KEY_BYTES;
