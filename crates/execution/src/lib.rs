@@ -19,6 +19,7 @@ mod system;
 mod top;
 mod transaction;
 mod tree;
+mod trie;
 
 pub use application::{AppError, Application, Context, Operation, Proposal, Replies};
 pub use client_table::{KEPT_BYTES, KEPT_REPLIES};

@@ -9,16 +9,22 @@
 //! ```text
 //! chunk   list (tercio_wire::list) of key, value, key, value .. in ascending order of key
 //! label   its first key
-//! digest  MerkleMap of label -> H(chunk)
+//! digest  the tree (tree.rs) of label -> H(chunk)
 //! ```
+//! So a chunk is what would otherwise be a subtree of the trie over the bits of all keys, and the
+//! chunks are the leaves of what is left of that trie: one walk by the bits of a key finds the
+//! chunk that it is in or belongs into, and all that a change can join or split.
+//!
 //! A chunk that is not changed stands as its encoding, and its keys and values are slices of it.
-//! So a snapshot shares memory with the store, and costs what changed since the last one.
+//! So a snapshot shares memory with the store, and costs what changed since the last one. Only the
+//! [`OPEN`] chunks that were changed last are not encoded and hashed: whoever asks for the digest
+//! after a hundred thousand changes does not wait until all of them are.
 
 use crate::key_bits::{bit, first_difference};
-use crate::{AppError, MerkleMap, TreeTop};
+use crate::trie::{Leaf, Trie};
+use crate::{AppError, TreeTop};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::VecDeque;
 use tercio_crypto::hash;
 use tercio_types::{Digest, Suite};
 use tercio_wire::{DecodeError, Reader, list};
@@ -26,15 +32,19 @@ use tercio_wire::{DecodeError, Reader, list};
 /// The most bytes in a chunk of more than one key, its list's count not counted.
 pub const CHUNK_BYTES: usize = 4096;
 
+/// How many changed chunks stand as they are at most: what changes again and again is not encoded
+/// each time.
+const OPEN: usize = 256;
+
 type Entry = (Bytes, Bytes);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Chunk {
-    /// In ascending order of key; never empty.
+    /// In ascending order of key; never empty in the tree.
     entries: Vec<Entry>,
     weight: usize,
-    /// The chunk's bytes, from a flush until the next change.
-    encoded: Option<Bytes>,
+    /// The chunk's bytes with their digest, until the next change.
+    encoded: Option<(Bytes, Digest)>,
 }
 
 fn weight(key: &[u8], value: &[u8]) -> usize {
@@ -59,10 +69,61 @@ impl Chunk {
         self.entries.binary_search_by(|(k, _)| k.as_ref().cmp(key))
     }
 
-    /// Whether `key`, which is outside the chunk, shares the prefix that all its keys share.
-    fn shares_prefix(&self, key: &[u8]) -> bool {
+    /// Where `key` differs from what all keys of the chunk share; none when it belongs in here.
+    fn leaves_out(&self, key: &[u8]) -> Option<u32> {
+        let differs = first_difference(self.first(), key)?;
         let own = first_difference(self.first(), self.last());
-        own.is_some_and(|own| first_difference(self.first(), key).is_none_or(|d| d >= own))
+        own.is_none_or(|own| differs < own).then_some(differs)
+    }
+
+    fn put(&mut self, entry: Entry) -> Option<Bytes> {
+        self.weight += weight(&entry.0, &entry.1);
+        match self.find(&entry.0) {
+            Ok(i) => {
+                let (key, old) = std::mem::replace(&mut self.entries[i], entry);
+                self.weight -= weight(&key, &old);
+                Some(old)
+            }
+            Err(i) => {
+                self.entries.insert(i, entry);
+                None
+            }
+        }
+    }
+
+    fn remove(&mut self, i: usize) -> Bytes {
+        let (key, old) = self.entries.remove(i);
+        self.weight -= weight(&key, &old);
+        old
+    }
+
+    /// Adds the keys of the chunk that follows.
+    fn append(&mut self, next: Self) {
+        self.weight += next.weight;
+        self.entries.extend(next.entries);
+        self.encoded = None;
+    }
+
+    /// The two that it must be, and the bit in which their keys differ, if it is too large for one.
+    fn halves(&mut self) -> Option<(u32, [Self; 2])> {
+        if self.weight <= CHUNK_BYTES {
+            return None;
+        }
+        let position = first_difference(self.first(), self.last())?;
+        let mut left = std::mem::take(&mut self.entries);
+        let right = left.split_off(left.partition_point(|(key, _)| !bit(key, position)));
+        Some((position, [Self::new(left), Self::new(right)]))
+    }
+
+    /// Its bytes and their digest. The keys and values are slices of those from then on.
+    fn encoded(&mut self, suite: Suite) -> &(Bytes, Digest) {
+        if self.encoded.is_none() {
+            let encoded = self.encode();
+            self.entries = Self::decode(&encoded, suite).expect("a chunk that was just written");
+            let digest = hash(suite, &[&encoded]);
+            self.encoded = Some((encoded, digest));
+        }
+        self.encoded.as_ref().expect("just made")
     }
 
     fn encode(&self) -> Bytes {
@@ -84,6 +145,18 @@ impl Chunk {
         }
         let item = |i| items.get(i).ok_or(DecodeError::Truncated(WHAT));
         (0..items.len()).step_by(2).map(|i| Ok((item(i)?, item(i + 1)?))).collect()
+    }
+}
+
+impl Leaf for Chunk {
+    /// The first key. Another first key differs from the old one only behind what all keys of the
+    /// chunk share.
+    fn label(&self) -> &Bytes {
+        self.first()
+    }
+
+    fn value(&mut self, suite: Suite) -> Digest {
+        self.encoded(suite).1
     }
 }
 
@@ -115,10 +188,10 @@ fn partition(mut entries: Vec<Entry>) -> Vec<Chunk> {
 #[derive(Clone, Debug)]
 pub struct Store {
     suite: Suite,
-    chunks: BTreeMap<Bytes, Chunk>,
-    /// Labels that came, went or changed since the last flush.
-    dirty: BTreeSet<Bytes>,
-    tree: MerkleMap,
+    chunks: Trie<Chunk>,
+    /// Nodes whose chunks were changed and are not encoded, the oldest first; some are no chunks
+    /// any more.
+    open: VecDeque<u32>,
     len: usize,
 }
 
@@ -126,13 +199,7 @@ impl Store {
     /// A store without keys.
     #[must_use]
     pub fn new(suite: Suite) -> Self {
-        Self {
-            suite,
-            chunks: BTreeMap::new(),
-            dirty: BTreeSet::new(),
-            tree: MerkleMap::new(suite),
-            len: 0,
-        }
+        Self { suite, chunks: Trie::new(suite), open: VecDeque::new(), len: 0 }
     }
 
     /// How many keys there are.
@@ -150,16 +217,15 @@ impl Store {
     /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
-        let chunk = self.at_or_before(key)?.1;
+        let chunk = self.chunks.nearest(key)?;
         chunk.find(key).ok().map(|i| &chunk.entries[i].1)
     }
 
     /// All keys from `from` on, with their values, in ascending order.
     pub fn range<'a>(&'a self, from: &'a [u8]) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
-        let start = self.at_or_before(from).map_or(from, |(label, _)| label);
         self.chunks
-            .range::<[u8], _>((Bound::Included(start), Bound::Unbounded))
-            .flat_map(|(_, chunk)| &chunk.entries)
+            .leaves_from(from)
+            .flat_map(|chunk| &chunk.entries)
             .skip_while(move |(key, _)| key.as_ref() < from)
             .map(|(key, value)| (key, value))
     }
@@ -167,159 +233,99 @@ impl Store {
     /// Gives a key a value and returns the one it had.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Option<Bytes> {
         let entry = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
-        let host = self.host(key);
-        let mut chunk = host.map_or_else(Chunk::default, |label| self.take(&label));
-        let old = match chunk.find(key) {
-            Ok(i) => {
-                let old = std::mem::replace(&mut chunk.entries[i], entry).1;
-                chunk.weight -= weight(key, &old);
-                Some(old)
-            }
-            Err(i) => {
-                chunk.entries.insert(i, entry);
-                self.len += 1;
-                None
-            }
+        let Some(at) = self.chunks.seek(key) else {
+            let at = self.chunks.add(Chunk::new(vec![entry]));
+            self.open.push_back(at);
+            self.len = 1;
+            return None;
         };
-        chunk.weight += weight(key, value);
-        let label = self.give(chunk);
-        self.settle(label);
+        let (at, old) = match self.chunks.leaf(at).leaves_out(key) {
+            Some(position) => {
+                let at = self.chunks.hang(at, position, Chunk::new(vec![entry]));
+                self.open.push_back(at);
+                (at, None)
+            }
+            None => (at, self.change(at).put(entry)),
+        };
+        self.len += usize::from(old.is_none());
+        self.settle(at);
         old
     }
 
     /// Takes a key's value away and returns it.
     pub fn delete(&mut self, key: &[u8]) -> Option<Bytes> {
-        let (label, chunk) = self.at_or_before(key)?;
-        let i = chunk.find(key).ok()?;
-        let label = label.clone();
-        let mut chunk = self.take(&label);
-        let (_, old) = chunk.entries.remove(i);
-        chunk.weight -= weight(key, &old);
+        let at = self.chunks.seek(key)?;
+        let i = self.chunks.leaf(at).find(key).ok()?;
+        let chunk = self.change(at);
+        let old = chunk.remove(i);
+        let left = if chunk.entries.is_empty() { self.chunks.remove(at) } else { Some(at) };
         self.len -= 1;
-        if chunk.entries.is_empty() {
-            let around = [self.before(&label), self.after(&label)];
-            let around = around.map(|found| found.map(|(label, _)| label.clone()));
-            // Settling one can merge it with the other.
-            for label in around.into_iter().flatten() {
-                if self.chunks.contains_key(&label) {
-                    self.settle(label);
-                }
-            }
-        } else {
-            let label = self.give(chunk);
-            self.settle(label);
+        if let Some(at) = left {
+            self.settle(at);
         }
         Some(old)
     }
 
-    fn at_or_before(&self, key: &[u8]) -> Option<(&Bytes, &Chunk)> {
-        self.chunks.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()
-    }
-
-    fn before(&self, key: &[u8]) -> Option<(&Bytes, &Chunk)> {
-        self.chunks.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()
-    }
-
-    fn after(&self, key: &[u8]) -> Option<(&Bytes, &Chunk)> {
-        self.chunks.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)).next()
-    }
-
-    /// The chunk that `key` is in or belongs into; none when it starts one of its own.
-    fn host(&self, key: &[u8]) -> Option<Bytes> {
-        let (before, after) = (self.at_or_before(key), self.after(key));
-        let takes = |chunk: &Chunk| chunk.find(key).is_ok() || chunk.shares_prefix(key);
-        [before, after].into_iter().flatten().find(|(_, c)| takes(c)).map(|(l, _)| l.clone())
-    }
-
-    fn take(&mut self, label: &Bytes) -> Chunk {
-        self.dirty.insert(label.clone());
-        let mut chunk = self.chunks.remove(label).expect("a label of the map");
-        chunk.encoded = None;
+    /// The chunk at the end of the way, to be changed.
+    fn change(&mut self, at: u32) -> &mut Chunk {
+        self.chunks.touch(at);
+        let chunk = self.chunks.leaf_mut(at);
+        if chunk.encoded.take().is_some() {
+            self.open.push_back(at);
+        }
         chunk
     }
 
-    fn give(&mut self, chunk: Chunk) -> Bytes {
-        let label = chunk.first().clone();
-        self.dirty.insert(label.clone());
-        self.chunks.insert(label.clone(), chunk);
-        label
-    }
-
-    /// Splits or merges from a changed chunk on until the chunks are those of the content.
-    fn settle(&mut self, mut label: Bytes) {
-        let chunk = &self.chunks[&label];
-        if chunk.weight > CHUNK_BYTES && chunk.entries.len() > 1 {
-            let chunk = self.take(&label);
-            for part in partition(chunk.entries) {
-                self.give(part);
+    /// Splits or joins from the chunk at the end of the way on until the chunks are those of the
+    /// content.
+    fn settle(&mut self, mut at: u32) {
+        let mut large = vec![at];
+        while let Some(at) = large.pop() {
+            if let Some((position, halves)) = self.chunks.leaf_mut(at).halves() {
+                let halves = self.chunks.split(at, position, halves);
+                large.extend(halves);
+                self.open.extend(halves);
             }
-            return;
         }
-        while let Some(sibling) = self.sibling(&label) {
-            if self.chunks[&label].weight + self.chunks[&sibling].weight > CHUNK_BYTES {
-                return;
-            }
-            let (left, right) = if label < sibling { (label, sibling) } else { (sibling, label) };
-            let (mut left, right) = (self.take(&left), self.take(&right));
-            left.weight += right.weight;
-            left.entries.extend(right.entries);
-            label = self.give(left);
+        // What was split is too large to be joined with anything.
+        while let Some(sibling) = self.chunks.sibling(at)
+            && self.chunks.is_leaf(at)
+            && self.chunks.leaf(at).weight + self.chunks.leaf(sibling).weight <= CHUNK_BYTES
+        {
+            at = self.chunks.join(Chunk::append);
+            self.open.push_back(at);
+        }
+        while self.open.len() > OPEN {
+            self.close_oldest();
         }
     }
 
-    /// The chunk that is the other half of this one's parent; none when that is several chunks.
-    fn sibling(&self, label: &Bytes) -> Option<Bytes> {
-        let gap = |left: Option<(&Bytes, &Chunk)>, right: Option<(&Bytes, &Chunk)>| {
-            first_difference(left?.1.last(), right?.1.first())
-        };
-        let here = self.chunks.get_key_value(label);
-        let (before, after) = (self.before(label), self.after(label));
-        let (left, right) = (gap(before, here), gap(here, after));
-        // The parent splits where the neighbours differ last; `None` sorts below all positions.
-        let (other, beyond) = if left > right {
-            let other = before?;
-            (other, gap(self.before(other.0), before))
-        } else {
-            let other = after?;
-            (other, gap(after, self.after(other.0)))
-        };
-        (beyond < left.max(right)).then(|| other.0.clone())
-    }
-
-    /// Encodes what changed and brings the tree up to date.
-    fn flush(&mut self) {
-        while let Some(label) = self.dirty.pop_first() {
-            let Some(mut chunk) = self.chunks.remove(&label) else {
-                self.tree.set(&label, None);
-                continue;
-            };
-            let encoded = chunk.encode();
-            self.tree.set(&label, Some(hash(self.suite, &[&encoded])));
-            chunk.entries =
-                Chunk::decode(&encoded, self.suite).expect("a chunk that was just written");
-            chunk.encoded = Some(encoded);
-            self.chunks.insert(chunk.first().clone(), chunk);
+    /// Encodes the chunk that was changed first.
+    fn close_oldest(&mut self) {
+        if let Some(chunk) = self.open.pop_front().and_then(|at| self.chunks.leaf_if(at)) {
+            chunk.encoded(self.suite);
         }
     }
 
     /// The digest of the content. The cost follows what changed since the last call.
     pub fn digest(&mut self) -> Digest {
-        self.flush();
-        self.tree.root()
+        // The root encodes what is open.
+        self.open.clear();
+        self.chunks.root()
     }
 
     /// The upper part of the tree of chunks.
     pub fn top(&mut self) -> TreeTop {
-        self.flush();
-        self.tree.top()
+        self.open.clear();
+        self.chunks.top()
     }
 
     /// The content as labelled chunks in ascending order. They share memory with the store, and
     /// stay as they are while it changes.
     pub fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
-        self.flush();
-        let encoded = |chunk: &Chunk| chunk.encoded.clone().expect("it was just flushed");
-        self.chunks.iter().map(|(label, chunk)| (label.clone(), encoded(chunk))).collect()
+        self.digest();
+        let encoded = |chunk: &Chunk| chunk.encoded.clone().expect("the digest encodes all").0;
+        self.chunks.leaves_from(b"").map(|chunk| (chunk.first().clone(), encoded(chunk))).collect()
     }
 
     /// The store whose [`Self::snapshot`] this is.
@@ -341,29 +347,24 @@ impl Store {
         let mut store = Self::new(suite);
         store.len = entries.len();
         for (i, mut chunk) in partition(entries).into_iter().enumerate() {
-            let label = chunk.first().clone();
             // A chunk that begins at the same key and is as long has the same entries. It stands as
             // it came, so that nothing is in memory twice.
-            let as_it_came = |(given, bytes): &&(Bytes, Bytes)| {
-                *given == label && bytes.len() == 4 + chunk.weight
+            let as_it_came = |(label, bytes): &&(Bytes, Bytes)| {
+                label == chunk.first() && bytes.len() == 4 + chunk.weight
             };
-            match chunks.get(i).filter(as_it_came) {
-                Some((_, bytes)) => {
-                    store.tree.set(&label, Some(hash(suite, &[bytes])));
-                    chunk.encoded = Some(bytes.clone());
-                    store.chunks.insert(label, chunk);
-                }
-                None => drop(store.give(chunk)),
+            if let Some((_, bytes)) = chunks.get(i).filter(as_it_came) {
+                chunk.encoded = Some((bytes.clone(), hash(suite, &[bytes])));
             }
+            store.chunks.add(chunk);
         }
-        store.flush();
+        store.digest();
         Ok(store)
     }
 
     /// How many hashes the tree of chunks has computed so far.
     #[cfg(test)]
     fn hashes(&self) -> u64 {
-        self.tree.hashes()
+        self.chunks.hashes()
     }
 }
 
@@ -371,6 +372,7 @@ impl Store {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     /// Keys with long common prefixes, some the prefix of others.
     fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -424,7 +426,7 @@ mod tests {
             let mut at_once = Store::new(suite);
             let entries = model.iter().map(|(k, v)| (k.clone().into(), v.clone().into()));
             for chunk in partition(entries.collect()) {
-                at_once.give(chunk);
+                at_once.chunks.add(chunk);
             }
             prop_assert_eq!(store.snapshot(), at_once.snapshot());
             prop_assert_eq!(store.digest(), at_once.digest());
@@ -457,6 +459,24 @@ mod tests {
             let depth = 64 - keys.leading_zeros() as u64;
             assert!(store.hashes() - before <= 10 * depth, "{keys} keys");
         }
+    }
+
+    /// Whoever asks for the digest waits for few chunks to be encoded, whatever was changed.
+    #[test]
+    fn few_chunks_wait_for_the_digest() {
+        let mut store = Store::new(Suite::default());
+        for i in 0..100_000u64 {
+            store.put(&(i.wrapping_mul(0x9e37_79b9) % 100_000).to_be_bytes(), &[0; 32]);
+        }
+        let open = |store: &Store| {
+            store.chunks.leaves_from(b"").filter(|chunk| chunk.encoded.is_none()).count()
+        };
+        assert!((1..=OPEN).contains(&open(&store)), "{}", open(&store));
+        store.digest();
+        assert_eq!(open(&store), 0);
+        // What changes again and again is encoded once.
+        (0..1000).for_each(|i: u32| drop(store.put(&[0; 8], &i.to_be_bytes())));
+        assert_eq!(open(&store), 1);
     }
 
     #[test]
