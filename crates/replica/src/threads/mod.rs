@@ -23,7 +23,7 @@ use crate::config::{Data, ReplicaConfig};
 use crate::stages::Stages;
 use crate::{Home, Layout, NodeError, NodeStatus, StartError};
 use apart::{ExecuteThread, LogThread};
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use event_loop::{LoopThread, Seat};
 use gentle::gentle;
 use peers::Peers;
@@ -244,7 +244,7 @@ pub fn start(
     let ending = Arc::new(Ending::default());
     let waker = transport.waker();
     let last = Arc::new(Mutex::new(stages.order.status()));
-    let (questions, asked) = bounded(16);
+    let (questions, asked) = questions();
     let Stages { order, log, execute, outbox } = stages;
     let spawner = Spawner { name: format!("tercio-{replica}"), ending: &ending, waker: &waker };
     let (work, done) = bounded(LOOP_QUEUE);
@@ -306,6 +306,13 @@ pub fn start(
     Ok(ReplicaHandle { address, layout, ending, waker, questions, last, thread: Some(thread) })
 }
 
+/// A channel for questions about the status. Whoever asks waits, so there are few; and what the
+/// loop leaves unanswered goes with it: in a bounded channel it would stay as long as the other end,
+/// and whoever asked would wait for ever.
+fn questions() -> (Sender<Sender<NodeStatus>>, Receiver<Sender<NodeStatus>>) {
+    unbounded()
+}
+
 struct Spawner<'a> {
     name: String,
     ending: &'a Arc<Ending>,
@@ -325,5 +332,21 @@ impl Spawner<'_> {
         };
         let builder = std::thread::Builder::new().name(format!("{}-{what}", self.name));
         builder.spawn(run).map_err(StartError::Thread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::RecvTimeoutError;
+
+    #[test]
+    fn who_asks_a_replica_that_ends_does_not_wait_for_ever() {
+        let (questions, asked) = questions();
+        let (answer, status) = bounded(1);
+        assert!(questions.send(answer).is_ok());
+        drop(asked);
+        let long = std::time::Duration::from_secs(10);
+        assert_eq!(status.recv_timeout(long).unwrap_err(), RecvTimeoutError::Disconnected);
     }
 }
