@@ -8,7 +8,8 @@
 //!   body.
 //! - The buffer is executed when its last block is the one that a certificate names: the one that
 //!   consensus gave, or one that came along, whose signatures are checked here. Then the state
-//!   must be the certified one, or the replica stops.
+//!   must be the certified one, or the replica stops. While it is executed, the next one is
+//!   fetched; so at most two are here at a time, and what a certificate does not cover yet.
 //! - A peer that does not answer in time, sends junk, or sends blocks that no certificate covers is
 //!   passed over, counted, and what it sent is forgotten.
 //!
@@ -23,15 +24,15 @@
 //! ```
 
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_consensus::Instant;
 use tercio_ledger::{Block, BlockLog, LedgerError, verify};
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{
-    BlockHeader, CertifiedCheckpoint, Digest, Height, Membership, ReplicaId, ReplicaSet, SeqNum,
-    Suite,
+    BlockHeader, CertifiedCheckpoint, Checkpoint, Digest, Height, Membership, ReplicaId,
+    ReplicaSet, SeqNum, Suite,
 };
 use tercio_wire::{Decode, DecodeError, Encode, Reader, block_hash, list};
 
@@ -167,7 +168,7 @@ pub fn serve(log: &BlockLog, request: FetchBlocks) -> Result<Bytes, LedgerError>
     Ok(Blocks { blocks, certificate }.to_bytes())
 }
 
-/// What catching up wants done next.
+/// What catching up wants done ([`CatchUp::poll`]).
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Ask a peer.
@@ -213,6 +214,11 @@ pub struct CatchUp {
     bytes: usize,
     /// The end of the buffer.
     tip: Tip,
+    /// Whether execution has blocks of ours.
+    executing: bool,
+    /// What is for execution next.
+    ready: Option<CertifiedBlocks>,
+    steps: VecDeque<Step>,
     asked: Option<Asked>,
     /// When to begin another round after nobody could help.
     pause: Option<Instant>,
@@ -241,6 +247,9 @@ impl CatchUp {
             buffer: Vec::new(),
             bytes: 0,
             tip: start,
+            executing: false,
+            ready: None,
+            steps: VecDeque::new(),
             asked: None,
             pause: None,
             tried: ReplicaSet::EMPTY,
@@ -269,32 +278,50 @@ impl CatchUp {
         self.target.is_some()
     }
 
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<Step> {
+        self.steps.pop_front()
+    }
+
     /// Goes for `target` from the executed block `height` with hash `hash`, which number `seq`
-    /// ordered.
+    /// ordered. Under way already, it goes on from where it is.
     pub fn begin(
         &mut self,
         target: Arc<CertifiedCheckpoint>,
         (height, hash, seq): (Height, Digest, SeqNum),
         now: Instant,
-    ) -> Option<Step> {
+    ) {
         self.target = Some(target);
         self.tried = ReplicaSet::EMPTY;
         self.gone = false;
-        self.go_on_from(Tip { height, hash, seq }, now)
+        if !self.executing {
+            self.executed = Tip { height, hash, seq };
+            self.forget();
+            (self.asked, self.pause, self.ready) = (None, None, None);
+        }
+        self.go_on(now);
     }
 
-    fn go_on_from(&mut self, tip: Tip, now: Instant) -> Option<Step> {
-        self.executed = tip;
-        self.forget();
-        self.asked = None;
-        self.pause = None;
-        let target = self.target.clone()?;
-        if tip.height >= target.checkpoint.height {
+    /// Has the next blocks executed, and meanwhile asks for those after them.
+    fn go_on(&mut self, now: Instant) {
+        let Some(target) = self.target.clone() else { return };
+        if !self.executing
+            && let Some(blocks) = self.ready.take()
+        {
+            self.executing = true;
+            self.steps.push_back(Step::Replay(blocks));
+        }
+        if self.executed.height < target.checkpoint.height {
+            if self.ready.is_none() && self.asked.is_none() && self.pause.is_none() {
+                self.ask(now);
+            }
+        } else if !self.executing {
             // At the same height there were null requests only; above it our chain is another
             // one, which the comparison of the states will say.
-            return Some(Step::Replay(CertifiedBlocks { blocks: vec![], certificate: target }));
+            self.executing = true;
+            let blocks = CertifiedBlocks { blocks: vec![], certificate: target };
+            self.steps.push_back(Step::Replay(blocks));
         }
-        self.ask(now)
     }
 
     fn forget(&mut self) {
@@ -304,47 +331,43 @@ impl CatchUp {
     }
 
     /// Asks the peer whose turn it is for what follows the buffer.
-    fn ask(&mut self, now: Instant) -> Option<Step> {
-        let to = self.target.as_ref()?.checkpoint.height;
+    fn ask(&mut self, now: Instant) {
+        let Some(target) = &self.target else { return };
+        let to = target.checkpoint.height;
         let n = self.membership.n() as u16;
         let peers = (0..n).map(|i| ReplicaId((self.next_peer.0 + i) % n));
         let Some(peer) = peers.into_iter().find(|p| *p != self.me && !self.tried.contains(*p))
         else {
-            if self.gone {
+            if !self.gone {
+                // Nobody could help; perhaps somebody can later.
+                self.pause = Some(now + self.settings.timeout);
+            } else if !self.executing {
                 self.target = None;
-                return Some(Step::NobodyHas);
+                self.steps.push_back(Step::NobodyHas);
             }
-            // Nobody could help; perhaps somebody can later.
-            self.pause = Some(now + self.settings.timeout);
-            return None;
+            return;
         };
         self.next_peer = peer;
         let from = self.tip.height.next();
         self.asked = Some(Asked { peer, from, deadline: now + self.settings.timeout });
-        Some(Step::Ask { to: peer, request: FetchBlocks { from, to } })
+        self.steps.push_back(Step::Ask { to: peer, request: FetchBlocks { from, to } });
     }
 
     /// The peer is of no help: what it sent is forgotten, and the next is asked.
-    fn pass_over(&mut self, peer: ReplicaId, reason: &'static str, now: Instant) -> Option<Step> {
+    fn pass_over(&mut self, peer: ReplicaId, reason: &'static str, now: Instant) {
         *self.dropped.entry(reason).or_default() += 1;
         self.tried.insert(peer);
         self.gone |= reason == "blocks_none";
         self.asked = None;
         self.forget();
-        self.ask(now)
+        self.ask(now);
     }
 
     /// A peer's blocks.
-    pub fn on_blocks(
-        &mut self,
-        peer: ReplicaId,
-        from: Height,
-        body: &Bytes,
-        now: Instant,
-    ) -> Option<Step> {
+    pub fn on_blocks(&mut self, peer: ReplicaId, from: Height, body: &Bytes, now: Instant) {
         if !self.asked.is_some_and(|asked| asked.peer == peer && asked.from == from) {
             *self.dropped.entry("blocks_not_asked_for").or_default() += 1;
-            return None;
+            return;
         }
         self.asked = None;
         self.fetched += body.len() as u64;
@@ -352,9 +375,13 @@ impl CatchUp {
             Err(reason) => self.pass_over(peer, reason, now),
             Ok(Some(certificate)) => {
                 let blocks = std::mem::take(&mut self.buffer);
+                let Checkpoint { height, block: hash, seq, .. } = certificate.checkpoint;
+                self.executed = Tip { height, hash, seq };
+                self.forget();
                 self.tried = ReplicaSet::EMPTY;
                 self.gone = false;
-                Some(Step::Replay(CertifiedBlocks { blocks, certificate }))
+                self.ready = Some(CertifiedBlocks { blocks, certificate });
+                self.go_on(now);
             }
             Ok(None) => self.ask(now),
         }
@@ -415,18 +442,18 @@ impl CatchUp {
             && checkpoint.seq >= self.tip.seq
     }
 
-    /// What was handed to execution is executed. `None` when the target is reached, and the
-    /// catching up over.
-    pub fn on_replayed(&mut self, certificate: &CertifiedCheckpoint, now: Instant) -> Option<Step> {
-        let target = self.target.as_ref()?;
-        let checkpoint = &certificate.checkpoint;
-        if checkpoint.seq >= target.checkpoint.seq {
-            self.target = None;
-            self.forget();
-            return None;
+    /// What was handed to execution is executed, up to `certificate`. Whether that is the target,
+    /// and catching up over.
+    pub fn on_replayed(&mut self, certificate: &CertifiedCheckpoint, now: Instant) -> bool {
+        self.executing = false;
+        let seq = certificate.checkpoint.seq;
+        if self.target.as_ref().is_some_and(|target| seq < target.checkpoint.seq) {
+            self.go_on(now);
+            return false;
         }
-        let tip = Tip { height: checkpoint.height, hash: checkpoint.block, seq: checkpoint.seq };
-        self.go_on_from(tip, now)
+        (self.target, self.asked, self.pause, self.ready) = (None, None, None, None);
+        self.forget();
+        true
     }
 
     /// When to call [`Self::on_timeout`].
@@ -436,7 +463,7 @@ impl CatchUp {
     }
 
     /// Time has passed.
-    pub fn on_timeout(&mut self, now: Instant) -> Option<Step> {
+    pub fn on_timeout(&mut self, now: Instant) {
         if let Some(asked) = self.asked.filter(|asked| asked.deadline <= now) {
             return self.pass_over(asked.peer, "blocks_timed_out", now);
         }
@@ -444,16 +471,15 @@ impl CatchUp {
             self.pause = None;
             self.tried = ReplicaSet::EMPTY;
             self.next_peer = ReplicaId((self.next_peer.0 + 1) % self.membership.n() as u16);
-            return self.ask(now);
+            self.ask(now);
         }
-        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tercio_types::{Checkpoint, Epoch, SignatureBytes, Timestamp};
+    use tercio_types::{Epoch, SignatureBytes, Timestamp};
 
     fn block(height: u64) -> Block {
         let body = Bytes::from(vec![height as u8; height as usize * 3]);

@@ -3,14 +3,19 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Asker, CLIENT, Net, counter, pbft, quick, secret};
+use common::{Asker, CLIENT, Net, counter, membership, pbft, quick, secret};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use tercio_consensus::Instant;
 use tercio_crypto::{Instance, Keyring};
+use tercio_ledger::Block;
 use tercio_replica::NodeSettings;
-use tercio_replica::sync::Blocks;
-use tercio_types::{Authenticator, Principal, ReplicaId, Suite};
-use tercio_wire::{Decode, Encode, Frame, Kind, block_hash};
+use tercio_replica::sync::{Blocks, CatchUp, Step, SyncSettings};
+use tercio_types::{
+    Authenticator, BlockHeader, CertifiedCheckpoint, Checkpoint, Digest, EMPTY_ROOT, Epoch, Height,
+    Principal, ReplicaId, SeqNum, Suite, Timestamp,
+};
+use tercio_wire::{Decode, Encode, Frame, Kind, block_hash, checkpoint_key};
 
 /// Replica 3 misses `count` requests while it is cut off.
 fn lagging(net: &mut Net, asker: &Asker, count: u64) {
@@ -250,4 +255,101 @@ fn blocks_that_were_not_asked_for_are_dropped() {
     net.send(from, 1, Frame { key, auth, body }.to_bytes());
     net.settle();
     assert_eq!(net.status(1).dropped, BTreeMap::from([("blocks_not_asked_for", 1)]));
+}
+
+/// Block `height` on `parent` without operations, and what three of four replicas sign of it.
+fn certified(height: u64, parent: Digest) -> (Block, CertifiedCheckpoint) {
+    let suite = Suite::default();
+    let body = Bytes::from(vec![height as u8; 100]);
+    let header = BlockHeader {
+        suite,
+        epoch: Epoch(0),
+        height: Height(height),
+        seq: SeqNum(height),
+        parent,
+        body: tercio_crypto::hash(suite, &[&body]),
+        time: Timestamp(height),
+        ops: 0,
+        lag: 0,
+        results: EMPTY_ROOT,
+        state: EMPTY_ROOT,
+    };
+    let checkpoint = Checkpoint {
+        seq: header.seq,
+        height: header.height,
+        block: block_hash(&header),
+        results: EMPTY_ROOT,
+        state: EMPTY_ROOT,
+        clients: EMPTY_ROOT,
+        membership: EMPTY_ROOT,
+        epoch: Epoch(0),
+        time: header.time,
+    };
+    let sign = |i: u16| {
+        let (id, keys) = (ReplicaId(i), membership(4));
+        let said = checkpoint_key(suite, id, &checkpoint).to_array();
+        let principal = Principal::Replica(id);
+        let keyring = Keyring::new(principal, secret(i.into()), keys, Instance::default());
+        (id, keyring.sign(&said))
+    };
+    let signatures = (0..3).map(sign).collect();
+    (Block { header, body }, CertifiedCheckpoint { checkpoint, signatures })
+}
+
+/// The next blocks are fetched while others are executed, and no more than the next: and whether
+/// nobody has them is said when nobody uses the state.
+#[test]
+fn blocks_are_fetched_while_others_are_executed() {
+    let membership = membership(4);
+    let mut parent = Digest(membership.chain().0);
+    let chain: Vec<_> = (1..=4)
+        .map(|height| {
+            let made = certified(height, parent);
+            parent = made.1.checkpoint.block;
+            made
+        })
+        .collect();
+    let certificate = |height: usize| Arc::new(chain[height - 1].1.clone());
+    let now = Instant(1);
+    let mut catch_up = CatchUp::new(ReplicaId(3), membership.clone(), SyncSettings::default());
+    let asked = |catch_up: &mut CatchUp, height: u64| match catch_up.poll() {
+        Some(Step::Ask { to, request }) if request.from == Height(height) => to,
+        other => panic!("asks for {height}, not {other:?}"),
+    };
+    let replays = |catch_up: &mut CatchUp, height: usize| match catch_up.poll() {
+        Some(Step::Replay(run)) => assert_eq!(run.certificate, certificate(height)),
+        other => panic!("replays {height}, not {other:?}"),
+    };
+    let answer = |catch_up: &mut CatchUp, by: ReplicaId, height: usize| {
+        let (block, certificate) = chain[height - 1].clone();
+        let blocks = Blocks { blocks: vec![block], certificate: Some(certificate) };
+        catch_up.on_blocks(by, Height(height as u64), &blocks.to_bytes(), now);
+    };
+    let start = (Height(0), Digest(membership.chain().0), SeqNum(0));
+    catch_up.begin(certificate(4), start, now);
+    let by = asked(&mut catch_up, 1);
+    answer(&mut catch_up, by, 1);
+    replays(&mut catch_up, 1);
+    let by = asked(&mut catch_up, 2);
+    answer(&mut catch_up, by, 2);
+    assert!(catch_up.poll().is_none(), "one is executed, and one waits");
+    assert!(!catch_up.on_replayed(&certificate(1), now));
+    replays(&mut catch_up, 2);
+    for _ in 0..3 {
+        let by = asked(&mut catch_up, 3);
+        let none = Blocks { blocks: vec![], certificate: None };
+        catch_up.on_blocks(by, Height(3), &none.to_bytes(), now);
+    }
+    assert!(catch_up.poll().is_none(), "the state is in use");
+    assert!(!catch_up.on_replayed(&certificate(2), now), "that was not the target");
+    assert!(matches!(catch_up.poll(), Some(Step::NobodyHas)));
+    // With the target it is over.
+    let at = &chain[1].1.checkpoint;
+    catch_up.begin(certificate(3), (at.height, at.block, at.seq), now);
+    let by = asked(&mut catch_up, 3);
+    answer(&mut catch_up, by, 3);
+    replays(&mut catch_up, 3);
+    assert!(catch_up.poll().is_none());
+    assert!(catch_up.on_replayed(&certificate(3), now));
+    assert!(!catch_up.is_active() && catch_up.poll().is_none());
 }

@@ -228,8 +228,8 @@ impl<P: Protocol> OrderStage<P> {
                         self.do_repair(step, out);
                         return Ok(());
                     }
-                    let step = self.catch_up.on_blocks(peer, height, &blocks.message.body, now);
-                    self.do_step(step, now, out);
+                    self.catch_up.on_blocks(peer, height, &blocks.message.body, now);
+                    self.do_catch_up(now, out);
                 }
                 Ok(())
             }
@@ -385,9 +385,9 @@ impl<P: Protocol> OrderStage<P> {
             }
             ToOrder::Replayed { certificate, windows } => {
                 self.head = Head::at(&certificate.checkpoint);
-                let step = self.catch_up.on_replayed(&certificate, now);
-                self.do_step(step, now, out);
-                if self.catch_up.is_active() {
+                let is_there = self.catch_up.on_replayed(&certificate, now);
+                self.do_catch_up(now, out);
+                if !is_there {
                     return Ok(());
                 }
                 self.target = None;
@@ -461,8 +461,8 @@ impl<P: Protocol> OrderStage<P> {
     pub fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
         self.serve(now, out);
         if self.catch_up.deadline().is_some_and(|at| at <= now) {
-            let step = self.catch_up.on_timeout(now);
-            self.do_step(step, now, out);
+            self.catch_up.on_timeout(now);
+            self.do_catch_up(now, out);
         }
         if self.transfer.deadline().is_some_and(|at| at <= now) {
             self.transfer.on_timeout(now);
@@ -572,8 +572,8 @@ impl<P: Protocol> OrderStage<P> {
 
     fn begin_blocks(&mut self, target: Arc<CertifiedCheckpoint>, now: Instant, out: &mut Outbox) {
         let head = (self.head.height, self.head.block, self.head.seq);
-        let step = self.catch_up.begin(target, head, now);
-        self.do_step(step, now, out);
+        self.catch_up.begin(target, head, now);
+        self.do_catch_up(now, out);
     }
 
     /// Looks for a state to fetch; with `undecided`, if that is the shorter way.
@@ -608,15 +608,16 @@ impl<P: Protocol> OrderStage<P> {
         }
     }
 
-    fn do_step(&mut self, step: Option<Step>, now: Instant, out: &mut Outbox) {
-        match step {
-            None => {}
-            Some(Step::NobodyHas) => self.begin_transfer(false, now, out),
-            Some(Step::Ask { to, request }) => {
-                let (seq, body) = (request.from.0, request.body());
-                self.send(to, &Plain { kind: Kind::FETCH_BLOCKS, seq, body }, out);
+    fn do_catch_up(&mut self, now: Instant, out: &mut Outbox) {
+        while let Some(step) = self.catch_up.poll() {
+            match step {
+                Step::NobodyHas => self.begin_transfer(false, now, out),
+                Step::Ask { to, request } => {
+                    let (seq, body) = (request.from.0, request.body());
+                    self.send(to, &Plain { kind: Kind::FETCH_BLOCKS, seq, body }, out);
+                }
+                Step::Replay(blocks) => out.execute.push_back(ToExecute::Replay(blocks)),
             }
-            Some(Step::Replay(blocks)) => out.execute.push_back(ToExecute::Replay(blocks)),
         }
     }
 
