@@ -126,6 +126,9 @@ pub struct TransferReport {
     pub height: u64,
     /// How many bytes came.
     pub bytes: u64,
+    /// About how many bytes the whole state has, as most sources say; 0 until one is chosen. What
+    /// was here already does not come.
+    pub state_bytes: u64,
     /// How many nodes of trees came.
     pub nodes: u64,
     /// How many chunks came.
@@ -205,6 +208,7 @@ impl From<&TransferStatus> for TransferReport {
             phase: status.phase.to_owned(),
             height: status.height.0,
             bytes: status.bytes,
+            state_bytes: status.state_bytes,
             nodes: status.nodes,
             chunks: status.chunks,
             reused: status.reused,

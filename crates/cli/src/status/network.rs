@@ -68,8 +68,13 @@ impl State {
                 ReplicaReport { catching_up: true, transfer: Some(transfer), .. }
                     if !ENDED.contains(&transfer.phase.as_str()) =>
                 {
-                    let mb = transfer.bytes as f64 / f64::from(1 << 20);
-                    format!("{} state of height {}, {mb:.0} MB", transfer.phase, transfer.height)
+                    let mb = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+                    let of = match transfer.state_bytes {
+                        0 => String::new(),
+                        all => format!(" of {:.0}", mb(all)),
+                    };
+                    let (phase, height) = (&transfer.phase, transfer.height);
+                    format!("{phase} state of height {height}, {:.0}{of} MB", mb(transfer.bytes))
                 }
                 ReplicaReport { catching_up: true, .. } => "catching up".into(),
                 ReplicaReport { changing: true, .. } => "changing".into(),
@@ -406,6 +411,8 @@ mod tests {
             ..up(0)
         };
         assert_eq!(state(report(&transfer)).role(), "fetching state of height 9, 3 MB");
+        transfer.state_bytes = 12 << 20;
+        assert_eq!(state(report(&transfer)).role(), "fetching state of height 9, 3 of 12 MB");
         let all = vec![state(report(&transfer)), state(up(1)), state(up(2)), state(up(3))];
         assert_eq!(
             network(all).sentences,

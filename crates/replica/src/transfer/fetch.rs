@@ -584,6 +584,7 @@ impl Transfer {
         let mut target = offers[0].clone();
         target.chain_bytes = median(|offer| offer.chain_bytes, offers);
         target.state_bytes = state;
+        self.status.state_bytes = state;
         let first = self.target.replace(Box::new(target)).is_none();
         self.undecided = false;
         if first {

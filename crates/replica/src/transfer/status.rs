@@ -14,6 +14,8 @@ pub struct TransferStatus {
     pub height: Height,
     /// How many bytes of answers came.
     pub bytes: u64,
+    /// About how many bytes the whole state has, as most sources say; 0 until one is chosen.
+    pub state_bytes: u64,
     /// How many nodes of trees came.
     pub nodes: u64,
     /// How many chunks came.
