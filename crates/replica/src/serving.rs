@@ -161,6 +161,7 @@ mod tests {
             while let Some(ToLog::FetchState { by, number, .. }) = serving.poll(now) {
                 serving.gave_state(by, MB, now);
                 *given.entry(by).or_default() += MB;
+                assert!(given.values().sum::<usize>() < 1000 * MB, "as fast as it goes");
                 serving.ask_state(by, number, state()).unwrap();
             }
             now = serving.deadline().unwrap().max(now + Duration::from_nanos(1));
@@ -198,6 +199,20 @@ mod tests {
         assert!(matches!(serving.poll(now), Some(ToLog::Fetch { .. })));
         serving.gave_blocks(by);
         assert_eq!(serving.ask_blocks(by, blocks), Ok(()));
+    }
+
+    /// However much waits, so many answers are read at once, and are in memory.
+    #[test]
+    fn few_answers_are_read_at_a_time() {
+        let mut serving = Serving::new(MB as u64);
+        let now = Instant(1_000_000_000);
+        for by in 0..4 {
+            serving.ask_state(ReplicaId(by), 1, state()).unwrap();
+        }
+        assert!((0..READING).all(|_| serving.poll(now).is_some()));
+        assert!(serving.poll(now).is_none() && serving.deadline().is_none());
+        serving.gave_state(ReplicaId(0), 1, now);
+        assert!(serving.poll(now).is_some() && serving.poll(now).is_none());
     }
 
     /// When no more state may be given, blocks are.

@@ -92,6 +92,8 @@ fn a_new_replica_joins_from_a_snapshot_alone() {
     assert_eq!(status.phase, "done");
     assert!(status.height >= Height(60) && status.chunks > 5, "{status:?}");
     assert!(status.sources.iter().filter(|source| source.bytes > 0).count() >= 2, "{status:?}");
+    // What was to come is about what came.
+    assert!(status.state_bytes.abs_diff(status.bytes) < status.bytes / 2, "{status:?}");
     // It answers for what it never executed, and stays where it is over a restart.
     net.answers.clear();
     net.ask(&asker, 90, &[&[0, 30]]);
@@ -274,6 +276,18 @@ fn a_source_whose_chunks_never_end_is_dropped() {
     });
 }
 
+/// Nor do parts that go on and on.
+#[test]
+fn a_source_whose_chunk_is_too_long_is_dropped() {
+    let part = Bytes::from(vec![0; 2 << 20]);
+    survives("state_wrong_chunk", move |mut state| {
+        if let State::Chunks(parts) = &mut state {
+            *parts = vec![(true, part.clone())];
+        }
+        honest(&state)
+    });
+}
+
 #[test]
 fn a_source_that_sends_nothing_is_dropped() {
     survives("state_none", |state| match state {
@@ -445,6 +459,39 @@ fn a_fetch_that_was_cut_off_goes_on_after_a_restart() {
 
 /// Power fails at each change to the disk from the first question on: the replica starts again from
 /// what is there, and comes to the same state.
+/// What is kept of a state on disk has twice the state's length at most, as the sources give it.
+#[test]
+fn what_is_kept_on_disk_is_bounded() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    write(&mut net, &asker, 1, 400, 400);
+    net.disks[3] = Default::default();
+    lie(
+        &mut net,
+        &[0, 1, 2],
+        Rc::new(|mut state| match &mut state {
+            State::Offer(Some(offer)) => {
+                offer.state_bytes = 10_000;
+                honest(&state)
+            }
+            State::Chunks(parts) => {
+                // A little of what was asked for, so that it does not end.
+                parts.truncate(2);
+                honest(&state)
+            }
+            _ => honest(&state),
+        }),
+    );
+    net.start(3);
+    net.ask(&asker, 401, &[&[0, 1]]);
+    net.until("more came than is kept", |net| {
+        net.status(3).transfer.is_some_and(|t| t.chunks > 10 && t.bytes > 30_000)
+    });
+    let kept = net.disks[3].contents("pieces-0000000001").map_or(0, |bytes| bytes.len());
+    assert!((1..=20_000).contains(&kept), "{kept}");
+}
+
 #[test]
 fn a_crash_at_any_write_of_an_install_is_survived() {
     let mut net = net(forgetful);

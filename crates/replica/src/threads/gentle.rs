@@ -114,10 +114,15 @@ impl Gentle {
     }
 }
 
+/// From here on this thread gives way, and no other one of the process.
+fn give_way() {
+    // One may always give way; where the system has another opinion, it is done all the same.
+    let _ = rustix::process::setpriority_process(None, NICE);
+}
+
 impl GentleThread {
     pub(super) fn run(self) -> Result<(), NodeError> {
-        // One may always give way; where the system has another opinion, it is done all the same.
-        let _ = rustix::process::setpriority_process(None, NICE);
+        give_way();
         while let Ok((mut stage, command)) = self.lent.recv() {
             let (ordered, begin) = (ordered_in(&command), Clock::monotonic());
             let mut out = Outbox::default();
@@ -134,6 +139,82 @@ impl GentleThread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::CertifiedBlocks;
+    use bytes::Bytes;
+    use std::sync::Arc;
+    use tercio_consensus::Delivery;
+    use tercio_ledger::Block;
+    use tercio_types::{
+        BlockHeader, CertifiedCheckpoint, Checkpoint, Digest, Epoch, Height, SeqNum, Suite,
+        Timestamp, View,
+    };
+
+    fn niceness() -> i32 {
+        rustix::process::getpriority_process(None).unwrap()
+    }
+
+    #[test]
+    fn the_thread_gives_way_and_no_other() {
+        let before = niceness();
+        let given = std::thread::spawn(|| {
+            give_way();
+            niceness()
+        });
+        assert_eq!(given.join().unwrap(), before.max(NICE));
+        assert_eq!(niceness(), before);
+    }
+
+    /// Blocks whose first and last were ordered so far apart.
+    fn blocks(ordered: Duration) -> ToExecute {
+        let block = |time: u64| {
+            let header = BlockHeader {
+                suite: Suite::default(),
+                epoch: Epoch(0),
+                height: Height(time),
+                seq: SeqNum(time),
+                parent: Digest::NULL,
+                body: Digest::NULL,
+                time: Timestamp(time),
+                ops: 0,
+                lag: 0,
+                results: Digest::NULL,
+                state: Digest::NULL,
+            };
+            Block { header, body: Bytes::new() }
+        };
+        let checkpoint = Checkpoint {
+            seq: SeqNum(1),
+            height: Height(1),
+            block: Digest::NULL,
+            results: Digest::NULL,
+            state: Digest::NULL,
+            clients: Digest::NULL,
+            membership: Digest::NULL,
+            epoch: Epoch(0),
+            time: Timestamp(1),
+        };
+        let blocks = vec![block(1), block(1 + ordered.as_micros() as u64)];
+        let certificate = Arc::new(CertifiedCheckpoint { checkpoint, signatures: vec![] });
+        ToExecute::Replay(CertifiedBlocks { blocks, certificate })
+    }
+
+    #[test]
+    fn what_is_long_is_for_the_thread_until_too_much_is_lost() {
+        let (lent, _commands) = bounded(1);
+        let (_done, back) = bounded(1);
+        let mut gentle = Gentle { lent, back, lost: Lost::default() };
+        assert!(gentle.takes(&ToExecute::Pieces));
+        let run = blocks(Duration::from_millis(300));
+        assert_eq!(ordered_in(&run), Some(Duration::from_millis(300)));
+        assert!(gentle.takes(&run));
+        gentle.lost.note(Duration::from_millis(300), LOST);
+        assert!(gentle.takes(&run), "not all of it is lost");
+        gentle.lost.note(Duration::ZERO, LOST);
+        assert!(!gentle.takes(&run) && gentle.takes(&ToExecute::Pieces));
+        let delivery = Delivery { seq: SeqNum(1), batch: None, checkpoint: false };
+        assert!(!gentle.takes(&ToExecute::Deliver { delivery, view: View(0) }));
+        assert!(gentle.takes(&run), "it caught up");
+    }
 
     #[test]
     fn a_replica_gives_way_until_it_has_lost_too_much() {

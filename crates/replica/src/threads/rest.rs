@@ -30,3 +30,19 @@ impl Rest {
         self.until = Some(end + REST * (end - begin));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_rests_four_times_as_long_as_it_worked() {
+        let mut rest = Rest::default();
+        assert!(rest.is_over(), "nothing was done yet");
+        let hour = Duration::from_secs(3600);
+        let Some(begin) = Clock::monotonic().checked_sub(hour) else { return };
+        rest.after(begin);
+        assert!(!rest.is_over());
+        assert!(rest.left() > 3 * hour && rest.left() < 5 * hour, "{:?}", rest.left());
+    }
+}
