@@ -285,8 +285,8 @@ fn fill(client: &mut Client, keys: u64) -> Result<(), BenchError> {
     }
 }
 
-/// Waits until no replica writes a snapshot: the load begins on a network that has nothing else to
-/// do.
+/// Waits until no replica writes a snapshot and the disk has what was written: the load begins on
+/// a machine that has nothing else to do.
 fn settle(setup: &Setup, dir: &Path) -> Result<(), BenchError> {
     let mut quiet = 0;
     let done = poll_until(PATIENCE, || {
@@ -313,7 +313,9 @@ fn settle(setup: &Setup, dir: &Path) -> Result<(), BenchError> {
         (quiet >= LOOKS).then_some(Ok(()))
     });
     let what = "the replicas did not end their snapshots".to_owned();
-    done.unwrap_or(Err(BenchError::Hangs { what, within: PATIENCE }))
+    done.unwrap_or(Err(BenchError::Hangs { what, within: PATIENCE }))?;
+    rustix::fs::sync();
+    Ok(())
 }
 
 /// Whether the replica is within a checkpoint of the one that is ahead of all.
