@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
-use tercio_unsafe_sys::{Words, prefetch};
+use tercio_unsafe_sys::{Words, load_words, prefetch, store_words};
 
 /// What freed buffers are filled with when [`Memory::poison_freed`] is set.
 pub const POISON: u64 = 0xdbdb_dbdb_dbdb_dbdb;
@@ -424,9 +424,7 @@ impl View<'_> {
         let at = buffer as usize * pool.stride / 8;
         let generation = region.words[at].load(Ordering::Relaxed);
         assert_eq!(generation & LIVE, 0, "a free buffer is not taken");
-        for (word, data) in region.words[at + 1..].iter().zip(data) {
-            word.store(*data, Ordering::Relaxed);
-        }
+        store_words(data, &region.words[at + 1..]);
         region.words[at].store(generation | LIVE, Ordering::Release);
         Ok(Addr::new(generation as u16, number, (at * 8 + BUFFER_HEADER) as u64))
     }
@@ -600,8 +598,7 @@ impl<'a> Place<'a> {
         let (first, shift) = (self.offset / 8, self.offset % 8 * 8);
         let count = len.div_ceil(8);
         if shift == 0 {
-            let words = &self.words[first..first + count];
-            out.extend(words.iter().map(|word| word.load(Ordering::Relaxed)));
+            load_words(&self.words[first..first + count], out);
         } else {
             let last = (self.offset + len - 1) / 8;
             let load = |at: usize| match at {
@@ -621,7 +618,9 @@ impl<'a> Place<'a> {
     fn write<G>(&self, words: &[u64], len: usize, guard: impl Fn(&Place<'_>) -> Option<G>) {
         let shift = self.offset % 8 * 8;
         let (first, end) = (self.offset / 8, self.offset + len);
-        for at in first..end.div_ceil(8) {
+        let whole = if shift == 0 { words.len().min(len / 8) } else { 0 };
+        store_words(&words[..whole], &self.words[first..]);
+        for at in first + whole..end.div_ceil(8) {
             let source = |i: usize| words.get(i).copied().unwrap_or(0);
             let value = match (shift, at - first) {
                 (0, i) => source(i),

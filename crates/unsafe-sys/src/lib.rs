@@ -4,12 +4,15 @@
 //! - [`Words`]: memory that the system maps, private or shared with other processes, as atomic
 //!   words. Other processes may write shared words at any moment; atomics are the one kind of
 //!   access for which that is no undefined behaviour.
+//! - [`load_words`] and [`store_words`]: many such words at once.
 //! - [`prefetch`]: asks the processor for a cache line.
 //! - [`Inbox`] and [`Outbox`]: many datagrams a system call, with segmentation offload.
 
+mod block;
 mod datagrams;
 mod words;
 
+pub use block::{load_words, store_words};
 pub use datagrams::{Inbox, MAX_SEGMENTS, Outbox, coalesce_on_receipt};
 pub use words::Words;
 
