@@ -166,6 +166,7 @@ pub struct Engine {
     counters: Counters,
     out: Vec<u64>,
     spare: Vec<u64>,
+    pointers: Vec<exec::Pointer>,
 }
 
 impl fmt::Debug for Engine {
@@ -187,6 +188,7 @@ impl Engine {
             counters: Counters::default(),
             out: Vec::new(),
             spare: Vec::new(),
+            pointers: Vec::new(),
         }
     }
 
@@ -221,36 +223,21 @@ impl Engine {
             let view = memory.view(self.plane);
             let decode = |range: &Range<usize>| Request::decode(&batch.words[range.clone()]);
             // A lone request has nothing to be prefetched beside.
-            if let [(peer, range)] = group {
-                self.decoded(&view, *peer, decode(range), reliable, now_ns, &mut reply);
-                continue;
+            if group.len() > 1 {
+                let requests = group.iter().filter_map(|(_, range)| decode(range).ok());
+                exec::prefetch(&view, requests, &mut self.pointers);
             }
-            let decoded: [_; GROUP] =
-                std::array::from_fn(|i| group.get(i).map(|(_, range)| decode(range)));
-            let requests = || decoded.iter().flatten().flatten();
-            let mut allocations = 0;
-            requests().for_each(|r| exec::prefetch_slots(&view, r, &mut allocations));
-            requests().for_each(|r| exec::prefetch_buffers(&view, r));
-            for ((peer, _), decoded) in group.iter().zip(decoded.into_iter().flatten()) {
-                self.decoded(&view, *peer, decoded, reliable, now_ns, &mut reply);
+            for (peer, range) in group {
+                // By reference: see `exec` on copies.
+                match &decode(range) {
+                    Ok(request) => {
+                        self.request(&view, *peer, request, reliable, now_ns, &mut reply);
+                    }
+                    Err((why, Some(header))) => self.reject(*peer, header, *why, &mut reply),
+                    // Not even a header: there is nothing to answer to.
+                    Err((_, None)) => self.counters.rejected += 1,
+                }
             }
-        }
-    }
-
-    fn decoded(
-        &mut self,
-        view: &View<'_>,
-        peer: Peer,
-        decoded: Result<Request<'_>, (Reject, Option<Header>)>,
-        reliable: bool,
-        now_ns: u64,
-        reply: &mut impl FnMut(Peer, &[u64]),
-    ) {
-        match decoded {
-            Ok(request) => self.request(view, peer, &request, reliable, now_ns, reply),
-            Err((why, Some(header))) => self.reject(peer, &header, why, reply),
-            // Not even a header: there is nothing to answer to.
-            Err((_, None)) => self.counters.rejected += 1,
         }
     }
 

@@ -1,10 +1,12 @@
 //! Runs requests. What an operation means is defined by [`crate::reference`]; this is the same,
 //! fast: in place, in one pass, without allocating.
 //!
-//! A batch of requests is touched three times: the first pass asks for the cache lines that hold
+//! A batch of requests is looked at three times: the first pass asks for the cache lines that hold
 //! pointers (slots), the second follows the pointers and asks for what they point to (buffers), the
 //! third runs the requests. Two dependent misses of one request so become misses of many requests
-//! under way at once.
+//! under way at once. Nothing decoded is kept from pass to pass but addresses: to decode again costs
+//! less than to copy what was decoded, since a copy waits for the words that were written just now,
+//! and those wait in line behind answers whose cache lines are still the client's.
 
 use crate::memory::{Place, Rights, Scratch, View};
 use crate::op::{
@@ -16,38 +18,53 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How many operations of a request are looked at ahead.
 const AHEAD: usize = 4;
 
-/// Asks for what a request will need first.
-pub(crate) fn prefetch_slots(view: &View<'_>, request: &Request<'_>, allocations: &mut usize) {
-    for op in request.ops().take(AHEAD) {
-        match op.action {
-            Action::Read { addr, len, deref, .. } => match deref {
-                Deref::Direct => view.prefetch(addr, len as usize),
-                Deref::Indirect | Deref::Bounded => view.prefetch(addr, 16),
-            },
-            Action::Write { addr, .. } | Action::FetchAdd { addr, .. } => view.prefetch(addr, 16),
-            Action::Cas(cas) => view.prefetch(cas.target, 16),
-            Action::Allocate { pool, .. } => {
-                view.prefetch_free(pool, *allocations);
-                *allocations += 1;
+/// A pointer that an operation will follow: where it lies, and what is wanted of what it points to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pointer {
+    at: Addr,
+    len: u32,
+    bounded: bool,
+}
+
+/// Asks for what requests will need. `pointers` is room to work in.
+pub(crate) fn prefetch<'a>(
+    view: &View<'_>,
+    requests: impl Iterator<Item = Request<'a>>,
+    pointers: &mut Vec<Pointer>,
+) {
+    pointers.clear();
+    let mut allocations = 0;
+    for request in requests {
+        for op in request.ops().take(AHEAD) {
+            match op.action {
+                Action::Read { addr, len, deref: Deref::Direct, .. } => {
+                    view.prefetch(addr, len as usize);
+                }
+                Action::Read { addr, len, deref, .. } => {
+                    view.prefetch(addr, 16);
+                    pointers.push(Pointer { at: addr, len, bounded: deref == Deref::Bounded });
+                }
+                Action::Write { addr, .. } | Action::FetchAdd { addr, .. } => {
+                    view.prefetch(addr, 16);
+                }
+                Action::Cas(cas) => view.prefetch(cas.target, 16),
+                Action::Allocate { pool, .. } => {
+                    view.prefetch_free(pool, allocations);
+                    allocations += 1;
+                }
             }
         }
     }
-}
-
-/// Asks for what the pointers that were asked for point to.
-pub(crate) fn prefetch_buffers(view: &View<'_>, request: &Request<'_>) {
-    for op in request.ops().take(AHEAD) {
-        if let Action::Read { addr, len, deref, .. } = op.action
-            && deref != Deref::Direct
-            && let Some((to, bound)) = view.peek(addr)
-        {
-            let bound = if deref == Deref::Bounded { bound } else { u64::MAX };
-            view.prefetch(to, (u64::from(len)).min(bound) as usize);
+    for pointer in pointers {
+        if let Some((to, bound)) = view.peek(pointer.at) {
+            let bound = if pointer.bounded { bound } else { u64::MAX };
+            view.prefetch(to, u64::from(pointer.len).min(bound) as usize);
         }
     }
 }
 
 /// Runs a request.
+#[inline(always)]
 pub(crate) fn run(
     view: &View<'_>,
     request: &Request<'_>,
@@ -55,8 +72,7 @@ pub(crate) fn run(
     spare: &mut Vec<u64>,
 ) {
     let scratch = Scratch::default();
-    let by = request.header.capability;
-    let mut run = Run { view, by, scratch: &scratch, spare };
+    let mut run = Run { view, by: &request.header.capability, scratch: &scratch, spare };
     let mut succeeded = true;
     for op in request.ops() {
         let status = answer.result(|out| {
@@ -78,7 +94,8 @@ pub(crate) fn run(
 
 struct Run<'a> {
     view: &'a View<'a>,
-    by: Capability,
+    /// A copy would be made of two words that were written just now: see above.
+    by: &'a Capability,
     scratch: &'a Scratch,
     spare: &'a mut Vec<u64>,
 }
@@ -86,7 +103,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     #[inline]
     fn locate(&self, addr: Addr, len: usize, right: Rights) -> Result<Place<'a>, Status> {
-        self.view.locate(addr, len, right, self.by, self.scratch)
+        self.view.locate(addr, len, right, *self.by, self.scratch)
     }
 
     /// Where the operation's memory is, and how many bytes of it at most.
@@ -160,7 +177,7 @@ impl<'a> Run<'a> {
                     None => None,
                     Some(to) => {
                         // Before a buffer is taken: a fault has no effect.
-                        self.view.can_allocate(pool, data.words().len() * 8, self.by)?;
+                        self.view.can_allocate(pool, data.words().len() * 8, *self.by)?;
                         let to = self.locate(to, 8, Rights::WRITE)?;
                         if !to.is_aligned(8) {
                             return Err(Status::Misaligned);
@@ -168,7 +185,7 @@ impl<'a> Run<'a> {
                         Some(to)
                     }
                 };
-                let addr = self.view.allocate(pool, data.words(), self.by)?;
+                let addr = self.view.allocate(pool, data.words(), *self.by)?;
                 match to {
                     Some(to) => {
                         self.view.write(&to, &[addr.0], 8);

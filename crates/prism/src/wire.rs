@@ -21,7 +21,8 @@ pub const MAX_REQUEST: usize = REQUEST_HEADER + MAX_BODY / 8;
 /// The longest answer, in words: each result has a header, and its own padding.
 pub const MAX_ANSWER: usize = ANSWER_HEADER + MAX_DATA / 8 + 2 * MAX_OPS;
 
-const MAGIC: u16 = 0x5250;
+/// What each frame begins with.
+pub(crate) const MAGIC: u16 = 0x5250;
 
 #[cfg(target_endian = "big")]
 compile_error!("frames are read in place as little-endian words");
@@ -63,9 +64,6 @@ pub struct Request<'a> {
     /// How many operations.
     pub count: usize,
     body: &'a [u64],
-    /// Most requests have one operation, which is looked at more than once.
-    first: Option<Op<'a>>,
-    behind_first: &'a [u64],
     answer_bytes: usize,
     mutates: bool,
 }
@@ -224,6 +222,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Why it is none, with what of the header could be read, so that it can be answered.
+    #[inline(always)]
     pub fn decode(frame: &'a [u64]) -> Result<Self, (Reject, Option<Header>)> {
         let Some((head, body)) = frame.split_first_chunk::<REQUEST_HEADER>() else {
             return Err((Reject::Malformed, None));
@@ -252,16 +251,11 @@ impl<'a> Request<'a> {
         if bytes != body.len() * 8 || (count > 0 && kind != Kind::Ops) {
             return reject(Reject::Malformed);
         }
-        let (first, behind_first) = (None, body);
-        let mut request =
-            Self { header, count, body, first, behind_first, answer_bytes: 0, mutates: false };
+        let mut request = Self { header, count, body, answer_bytes: 0, mutates: false };
         if kind == Kind::Ops {
             let mut rest = body;
-            for i in 0..count {
+            for _ in 0..count {
                 let Some(op) = take_op(&mut rest) else { return reject(Reject::Malformed) };
-                if i == 0 {
-                    (request.first, request.behind_first) = (Some(op), rest);
-                }
                 request.answer_bytes += op.answer_bytes();
                 request.mutates |= op.mutates();
             }
@@ -278,11 +272,10 @@ impl<'a> Request<'a> {
     }
 
     /// The operations, in order.
+    #[inline(always)]
     pub fn ops(&self) -> impl Iterator<Item = Op<'a>> + use<'a> {
-        let mut rest = self.behind_first;
-        let others =
-            (1..self.count).map(move |_| take_op(&mut rest).expect("decoding has checked them"));
-        self.first.into_iter().chain(others)
+        let mut rest = self.body;
+        (0..self.count).map(move |_| take_op(&mut rest).expect("decoding has checked them"))
     }
 
     /// The most bytes that its operations answer with together.
@@ -330,7 +323,7 @@ fn stated_words(first: u64, lengths: u64, limit: usize) -> Result<usize, Reject>
 }
 
 /// Takes one operation off the front. `None` when there is none, wholly and in its one form.
-#[inline]
+#[inline(always)]
 fn take_op<'a>(rest: &mut &'a [u64]) -> Option<Op<'a>> {
     let (head, mut body) = rest.split_first_chunk::<3>()?;
     let (code, flags) = (head[0] as u8, (head[0] >> 8) as u8);
