@@ -168,7 +168,9 @@ fn nonsense_on_one_connection_is_nobody_elses_affair() {
         // Frames that are none, through the ring and the stream.
         for endpoint in [&endpoints[0], &endpoints[2]] {
             let mut link = endpoint.link().unwrap();
-            let _ = link.send(&[7; 100]).and_then(|()| link.flush());
+            let mut frame = [7; 100];
+            frame[0] = 0x5250;
+            let _ = link.send(&frame).and_then(|()| link.flush());
             let _ = link.send(&[]).and_then(|()| link.flush());
         }
         for endpoint in endpoints {

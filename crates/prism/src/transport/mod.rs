@@ -2,6 +2,7 @@
 //! mean. Which one to use is written as an [`Endpoint`]: `shm:PATH`, `udp:ADDRESS`, `tcp:ADDRESS`,
 //! or `verbs:DEVICE`, which carries nothing yet (`verbs`).
 
+mod ring;
 pub mod shm;
 pub mod sim;
 pub mod tcp;
@@ -41,6 +42,9 @@ pub trait Link: Send + fmt::Debug {
     ///
     /// # Errors
     /// When the link is of no use any more.
+    ///
+    /// # Panics
+    /// In shared memory, when what it is given does not begin as frames do.
     fn send(&mut self, frame: &[u64]) -> Result<(), LinkError>;
     /// Sends what was taken.
     ///
