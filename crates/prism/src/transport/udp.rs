@@ -90,9 +90,10 @@ pub struct UdpLink {
     socket: UdpSocket,
     inbox: Inbox,
     outbox: Outbox,
-    /// What was received and not yet handed on: buffers, and datagrams of the first of them.
-    waiting: std::collections::VecDeque<Vec<u64>>,
-    spare: Vec<Vec<u64>>,
+    /// How many of the inbox's buffers are filled, and what of them was handed on: whole buffers, and
+    /// datagrams of the next one.
+    filled: usize,
+    taken: (usize, usize),
 }
 
 impl UdpLink {
@@ -113,8 +114,8 @@ impl UdpLink {
             socket,
             inbox: Inbox::new(MESSAGES, LONGEST, coalesce),
             outbox: Outbox::new(coalesce),
-            waiting: std::collections::VecDeque::new(),
-            spare: Vec::new(),
+            filled: 0,
+            taken: (0, 0),
         })
     }
 }
@@ -134,19 +135,17 @@ impl Link for UdpLink {
     }
 
     fn receive(&mut self, frame: &mut Vec<u64>) -> Result<bool, LinkError> {
-        if self.waiting.is_empty() {
-            for i in 0..self.inbox.receive(&self.socket)? {
-                for datagram in self.inbox.datagrams(i) {
-                    let mut words = self.spare.pop().unwrap_or_default();
-                    words.clear();
-                    words.extend_from_slice(datagram);
-                    self.waiting.push_back(words);
-                }
-            }
+        if self.taken.0 == self.filled {
+            (self.filled, self.taken) = (self.inbox.receive(&self.socket)?, (0, 0));
         }
-        let Some(words) = self.waiting.pop_front() else { return Ok(false) };
-        frame.extend_from_slice(&words);
-        self.spare.push(words);
-        Ok(true)
+        while self.taken.0 < self.filled {
+            if let Some(datagram) = self.inbox.datagrams(self.taken.0).nth(self.taken.1) {
+                frame.extend_from_slice(datagram);
+                self.taken.1 += 1;
+                return Ok(true);
+            }
+            self.taken = (self.taken.0 + 1, 0);
+        }
+        Ok(false)
     }
 }
