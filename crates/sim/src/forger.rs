@@ -5,14 +5,14 @@ use crate::Cast;
 use bytes::Bytes;
 use std::sync::Arc;
 use tercio_consensus::pbft::{PbftMessage, SignedNewView, SignedViewChange, ViewChange};
-use tercio_crypto::Keyring;
+use tercio_crypto::{Instance, Keyring, SecretKey};
 use tercio_types::{
-    Authenticator, Checkpoint, ClientId, Membership, OpKind, Package, Principal, ReplicaId,
-    RequestSeq, Tag, View,
+    Authenticator, Checkpoint, ClientId, ClientInfo, Membership, OpKind, Package, Principal,
+    ReplicaId, RequestSeq, SignatureBytes, SystemOp, Tag, View,
 };
 use tercio_wire::{
-    Frame, Key, Message, checkpoint_key, encode_package_content, package_content,
-    package_from_content, request_key,
+    Encode, Frame, Key, Message, approval_key, checkpoint_key, encode_package_content,
+    package_content, package_from_content, request_key,
 };
 
 /// Speaks for one replica.
@@ -70,6 +70,13 @@ impl Forger {
         self.message(&PbftMessage::Checkpoint { checkpoint, signature })
     }
 
+    /// The operator's signature on a new client's keys.
+    #[must_use]
+    pub fn approval(&self, info: &ClientInfo) -> SignatureBytes {
+        let said = approval_key(self.membership().suite(), self.me, info);
+        self.keys.signer().sign(&said.to_array())
+    }
+
     /// A signed VIEW-CHANGE.
     #[must_use]
     pub fn signed_view_change(&self, content: ViewChange) -> Arc<SignedViewChange> {
@@ -121,8 +128,15 @@ impl FalseClient {
         Self { me, keys: cast.keyring(Principal::Client(me)) }
     }
 
-    fn content(&self, first: u64, ops: &[Bytes]) -> Bytes {
-        let (first, kind, replier) = (RequestSeq(first), OpKind::User, ReplicaId(0));
+    /// Speaks for somebody whom the cast does not know.
+    #[must_use]
+    pub fn stranger(cast: &Cast, me: ClientId, secret: SecretKey) -> Self {
+        let (id, membership) = (Principal::Client(me), cast.membership().clone());
+        Self { me, keys: Keyring::new(id, secret, membership, Instance::default()) }
+    }
+
+    fn content(&self, kind: OpKind, first: u64, ops: &[Bytes]) -> Bytes {
+        let (first, replier) = (RequestSeq(first), ReplicaId(0));
         let mut out = Vec::new();
         encode_package_content(self.me, first, kind, replier, ops, &mut out);
         out.into()
@@ -130,13 +144,14 @@ impl FalseClient {
 
     fn package(
         &self,
+        kind: OpKind,
         first: u64,
         ops: &[Bytes],
         authenticate: impl FnOnce(&[u8; 52]) -> Authenticator,
     ) -> Package {
         let suite = self.keys.membership().suite();
         let unproven = Authenticator::Mac(Tag::default());
-        let package = package_from_content(&self.content(first, ops), unproven, suite);
+        let package = package_from_content(&self.content(kind, first, ops), unproven, suite);
         let mut package = package.expect("our own content is canonical");
         package.auth = authenticate(&request_key(&package).to_array());
         package
@@ -145,7 +160,7 @@ impl FalseClient {
     /// A package whose MACs are good for the replicas in `good` and wrong for all others.
     #[must_use]
     pub fn maced(&self, first: u64, ops: &[Bytes], good: &[ReplicaId]) -> Package {
-        self.package(first, ops, |said| {
+        self.package(OpKind::User, first, ops, |said| {
             spoil(self.keys.mac_vector(said), |replica| !good.contains(&replica))
         })
     }
@@ -157,14 +172,24 @@ impl FalseClient {
             package.ops.iter().map(|op| Bytes::from([op, b" or not"].concat())).collect();
         match package.auth {
             Authenticator::Signature(_) => self.signed(package.first.0, &ops),
-            _ => self.package(package.first.0, &ops, |said| self.keys.mac_vector(said)),
+            _ => {
+                let first = package.first.0;
+                self.package(OpKind::User, first, &ops, |said| self.keys.mac_vector(said))
+            }
         }
     }
 
     /// A package with a good signature.
     #[must_use]
     pub fn signed(&self, first: u64, ops: &[Bytes]) -> Package {
-        self.package(first, ops, |said| self.keys.sign(said).into())
+        self.package(OpKind::User, first, ops, |said| self.keys.sign(said).into())
+    }
+
+    /// A package with a good signature that asks the engine itself for something.
+    #[must_use]
+    pub fn system(&self, first: u64, op: &SystemOp) -> Package {
+        let sign = |said: &[u8; 52]| self.keys.sign(said).into();
+        self.package(OpKind::System, first, &[op.to_bytes()], sign)
     }
 
     /// The frame of a package.

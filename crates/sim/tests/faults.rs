@@ -37,6 +37,7 @@ scenarios! {
     f30_numbers_beyond_the_watermarks "f30",
     f31_request_flooding_by_one_client "f31",
     f32_unsigned_malformed_or_absurd_request "f32",
+    f32_a_client_on_forged_approvals "f32_approvals",
     f33_votes_before_the_proposal "f33",
     f34_one_decision_twice_around_a_sync "f34",
     f35_torn_log_tail "f35",

@@ -27,6 +27,7 @@ pub enum Defence {
     F29BoundedBacklog,
     F30Watermarks,
     F31ClientQuotas,
+    F32CheckApprovals,
     F32CheckClients,
     F33ParkEarlyVotes,
     F34FetchedIsDelivered,

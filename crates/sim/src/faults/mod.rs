@@ -24,6 +24,7 @@ mod f29;
 mod f30;
 mod f31;
 mod f32;
+mod f32_approvals;
 mod f33;
 mod f34;
 mod f35;
@@ -95,6 +96,7 @@ faults! {
     f30 "numbers beyond the watermarks" F30Watermarks,
     f31 "one client floods" F31ClientQuotas,
     f32 "unsigned, malformed or absurd request" F32CheckClients,
+    f32_approvals "a client on forged approvals" F32CheckApprovals,
     f33 "votes before the proposal" F33ParkEarlyVotes,
     f34 "one decision twice around a sync" F34FetchedIsDelivered,
     f35 "torn log tail" F35CutTornTail,
