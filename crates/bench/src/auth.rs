@@ -105,9 +105,10 @@ pub fn run(
     let machine = Machine::here();
     let mut rows = vec![];
     let mut settings = None;
+    let all = sweep.auths.len() * sweep.packages.len();
     for auth in &sweep.auths {
         for package in &sweep.packages {
-            said(&format!("{}, packages of {package}", auth.name()));
+            said(&format!("{} of {all}: {}, packages of {package}", rows.len() + 1, auth.name()));
             let spec = sweep.setup.spec.clone().with_auth(*auth);
             let setup = Setup { spec, package: *package, ..sweep.setup.clone() };
             let home = dir.join(format!("{}-{package}", auth.name()));

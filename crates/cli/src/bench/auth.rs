@@ -58,12 +58,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let folder = stop::temporary_dir("tercio-bench-")?;
     let program = std::env::current_exe().map_err(Failure::new)?;
+    output::error(&header());
     let spinner = output::spinner();
     let said = |text: &str| spinner.set_message(text.to_owned());
     let done = |row: &Row| spinner.suspend(|| output::error(&text(row)));
     let result = auth::run(&sweep, Some(&program), folder.path(), &said, &done);
     spinner.finish_and_clear();
     output::report(args.json, &result.map_err(Failure::new)?, print)
+}
+
+fn header() -> String {
+    format!(
+        "{:<10} {:>7} {:>11} {:>11} {:>11} {:>10} {:>8}",
+        "auth", "package", "requests/s", "packages/s", "primary us", "backup us", "client"
+    )
 }
 
 fn text(row: &Row) -> String {
@@ -87,10 +95,7 @@ fn print(r: &AuthReport) {
         r.settings.clients,
         r.settings.outstanding
     ));
-    line(&format!(
-        "{:<10} {:>7} {:>11} {:>11} {:>11} {:>10} {:>8}",
-        "auth", "package", "requests/s", "packages/s", "primary us", "backup us", "client"
-    ));
+    line(&header());
     r.rows.iter().for_each(|row| line(&text(row)));
     line("processor time for a request of the primary and of a backup; of a client: per second");
     for published in &r.published {
