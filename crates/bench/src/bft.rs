@@ -5,6 +5,7 @@
 //! the network falls behind after all, the next lower fraction is tried.
 
 use crate::Machine;
+use crate::backlog::Backlog;
 use crate::calibrate::{self, Calibration};
 use crate::disk::{self, DiskRate};
 use crate::figures::{LatencyUs, Spread, round};
@@ -17,8 +18,10 @@ use std::time::Duration;
 
 /// The fractions of the closed loop's rate that are tried, in this order.
 const FRACTIONS: [f64; 10] = [0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.35];
-/// How long a trial runs.
+/// How long a trial runs at least, and what part of the measurement it is: the longer it runs, the
+/// less may lack unseen.
 pub(crate) const TRIAL: Duration = Duration::from_secs(2);
+const TRIAL_PART: u32 = 20;
 /// How long one client with one request under way is watched.
 const ALONE: Duration = Duration::from_secs(2);
 /// A generator that uses this much of a processor is the bottleneck itself.
@@ -83,10 +86,12 @@ pub struct BftReport {
     pub offered_rps: Option<f64>,
     /// What closed-loop clients reached, when a rate was searched for.
     pub closed_loop_rps: Option<f64>,
-    /// Whether less was achieved than offered: then this is no result.
+    /// Whether less was achieved than offered, or what waited grew: then this is no result.
     pub saturated: bool,
     /// Who held it up: `generator` or `network`.
     pub saturated_by: Option<&'static str>,
+    /// What waited, at what was offered; absent in a closed loop.
+    pub backlog: Option<Backlog>,
     /// From the intended time of a request to its result.
     pub latency_us: LatencyUs,
     /// One client with one request under way, after the load.
@@ -150,11 +155,12 @@ pub fn run(
         }
         Offer::Search => {
             said("searching for the rate that the network keeps up with");
-            let closed = trial(&mut running, setup, Pace::Closed)?.rate();
+            let closed = trial(&mut running, setup, Pace::Closed, TRIAL)?.rate();
             closed_loop_rps = Some(round(closed, 1));
             let mut below = f64::INFINITY;
             loop {
-                let rate = search(&mut running, setup, closed, below, said)?;
+                let length = TRIAL.max(bft.measure / TRIAL_PART);
+                let rate = search(&mut running, setup, (closed, below), length, said)?;
                 let trials = measure_all(&mut running, bft, Pace::Open(rate), said)?;
                 if setup.keeps_up(&trials[trials.len() / 2].outcome, rate) {
                     break (Pace::Open(rate), trials);
@@ -185,8 +191,9 @@ pub(crate) fn trial(
     running: &mut Running,
     setup: &Setup,
     pace: Pace,
+    length: Duration,
 ) -> Result<Outcome, BenchError> {
-    let phases = vec![Phase { pace, length: WARM_UP }, Phase { pace, length: TRIAL }];
+    let phases = vec![Phase { pace, length: WARM_UP }, Phase { pace, length }];
     let mut outcomes = load::run(&mut running.clients, &setup.plan(phases), |_| {})?;
     Ok(outcomes.pop().expect("one of each phase"))
 }
@@ -207,21 +214,21 @@ fn measure_all(
     Ok(trials)
 }
 
-/// The highest rate that the network keeps up with, in two trials, of the fractions of `closed` that
-/// are less than `below`; in requests per second.
+/// The highest rate that the network keeps up with, in two trials of `length`, of the fractions of
+/// `closed` that are less than `below`; in requests per second.
 pub(crate) fn search(
     running: &mut Running,
     setup: &Setup,
-    closed: f64,
-    below: f64,
+    (closed, below): (f64, f64),
+    length: Duration,
     said: &dyn Fn(&str),
 ) -> Result<f64, BenchError> {
     for rate in FRACTIONS.map(|fraction| fraction * closed).into_iter().filter(|r| *r < below) {
         said(&format!("trying {rate:.0} requests/s"));
         let pace = Pace::Open(rate);
         // A second trial tells a rate that is kept up with from one that is for a moment.
-        if setup.keeps_up(&trial(running, setup, pace)?, rate)
-            && setup.keeps_up(&trial(running, setup, pace)?, rate)
+        if setup.keeps_up(&trial(running, setup, pace, length)?, rate)
+            && setup.keeps_up(&trial(running, setup, pace, length)?, rate)
         {
             return Ok(rate);
         }
@@ -324,6 +331,7 @@ impl Context<'_> {
             closed_loop_rps: self.closed_loop_rps,
             saturated,
             saturated_by: saturated.then_some(by),
+            backlog: offered.map(|rate| self.bft.setup.backlog(outcome, rate)),
             latency_us: outcome.latency.latency(),
             one_client: None,
             cpu_us_per_request_per_replica: cpu_us_per_request(before, after, requests),

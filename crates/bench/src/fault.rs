@@ -45,7 +45,7 @@ pub struct Fared {
     pub resent_packages: u64,
     /// How often the one was that was sent again most often.
     pub most_resent: u32,
-    /// Whether less was achieved than offered.
+    /// Whether less was achieved than offered, or what waited grew.
     pub saturated: bool,
     /// The longest time in which no result came to any client.
     pub longest_gap_ms: f64,
@@ -114,7 +114,7 @@ pub fn run(
         Some(rate) => rate,
         None => {
             said("searching for the peak");
-            let peak = bft::trial(&mut running, setup, Pace::Closed)?.rate();
+            let peak = bft::trial(&mut running, setup, Pace::Closed, bft::TRIAL)?.rate();
             closed_loop_rps = Some(round(peak, 1));
             peak / 2.0
         }

@@ -5,12 +5,13 @@
 //!   them a ceiling for this machine. Every other figure is reported as a fraction of it.
 //! - [`network`] makes networks on this machine, of processes ([`process`]) or threads, [`local`] one
 //!   in this process to play with; [`load`] puts load on them, open-loop by default. [`bft`] measures
-//!   ordering so, [`auth`] what authenticators cost it, [`fault`] what a dead replica costs, [`overload`] what too much load does,
+//!   ordering so, [`backlog`] says whether a load is kept up with, [`auth`] what authenticators cost it, [`fault`] what a dead replica costs, [`overload`] what too much load does,
 //!   [`transfer`] how a replica without its disk comes back.
 //!
 //! Architecture invariant: nothing here prints.
 
 pub mod auth;
+pub mod backlog;
 pub mod bft;
 pub mod calibrate;
 mod clock;

@@ -5,7 +5,10 @@
 //! coordinated omission). Closed-loop load sends the next package when one ends; it finds out what
 //! a network can take, and its latencies say little.
 
-use crate::figures::Recorder;
+mod outcome;
+
+pub use outcome::{Outcome, PIECE, Piece};
+
 use crate::{now, pause, thread_cpu};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -150,71 +153,6 @@ pub enum LoadError {
     Refused(SubmitError),
 }
 
-/// How long the pieces are in which completions are counted.
-pub const PIECE: Duration = Duration::from_millis(100);
-
-/// What came in one [`PIECE`] of a phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
-    /// Operations whose results came.
-    pub completed: u64,
-    /// How long they took from their intended times, together.
-    pub taken: Duration,
-}
-
-/// What came of a phase.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// Operations whose results came during the phase.
-    pub completed: u64,
-    /// The same for each tenth of a second of it.
-    pub pieces: Vec<Piece>,
-    /// The latencies of those that were to be sent during it, from the intended time. Those that
-    /// were not sent count with how late they were at the end.
-    pub latency: Recorder,
-    /// How long the phase was.
-    pub elapsed: Duration,
-    /// Operations that should have been sent during the phase and were not, for want of room
-    /// or of the generator's own time.
-    pub unsent: u64,
-    /// The processor time of the busiest client's thread, as a fraction of the phase.
-    pub busiest_client: f64,
-    /// Packages that were to be sent during it and were sent again because a replica did not
-    /// answer.
-    pub resent_packages: u64,
-    /// How often the one was that was sent again most often.
-    pub most_resent: u32,
-    /// Operations that were to be sent during it and have no result.
-    pub failed: u64,
-    /// The longest time that ended during it in which no result came to any client.
-    pub longest_gap: Duration,
-}
-
-impl Outcome {
-    /// Operations per second.
-    #[must_use]
-    pub fn rate(&self) -> f64 {
-        self.completed as f64 / self.elapsed.as_secs_f64().max(1e-9)
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.completed += other.completed;
-        self.pieces.resize(self.pieces.len().max(other.pieces.len()), Piece::default());
-        for (all, one) in self.pieces.iter_mut().zip(&other.pieces) {
-            all.completed += one.completed;
-            all.taken += one.taken;
-        }
-        self.latency.merge(&other.latency);
-        self.elapsed = self.elapsed.max(other.elapsed);
-        self.unsent += other.unsent;
-        self.busiest_client = self.busiest_client.max(other.busiest_client);
-        self.resent_packages += other.resent_packages;
-        self.most_resent = self.most_resent.max(other.most_resent);
-        self.failed += other.failed;
-        self.longest_gap = self.longest_gap.max(other.longest_gap);
-    }
-}
-
 /// When the phases begin, and the last one ends; and when a result came last.
 struct Edges {
     start: Instant,
@@ -342,6 +280,8 @@ struct Generator<'a> {
     next: Instant,
     edges: &'a Edges,
     phase: usize,
+    /// How many of the phase's pieces have ended.
+    ended: usize,
     under_way: BTreeMap<Ticket, Instant>,
     outcomes: Vec<Outcome>,
     failed: u64,
@@ -359,6 +299,7 @@ impl<'a> Generator<'a> {
             next: edges.at(0),
             edges,
             phase: 0,
+            ended: 0,
             under_way: BTreeMap::new(),
             outcomes: vec![Outcome::default(); plan.phases.len()],
             failed: 0,
@@ -369,7 +310,7 @@ impl<'a> Generator<'a> {
     fn run(mut self, client: &mut Client) -> Result<Vec<Outcome>, LoadError> {
         let mut pace = None;
         for phase in 0..self.plan.phases.len() {
-            self.phase = phase;
+            (self.phase, self.ended) = (phase, 0);
             let wanted = self.plan.phases[phase].pace;
             if pace != Some(wanted) {
                 pace = Some(wanted);
@@ -379,6 +320,7 @@ impl<'a> Generator<'a> {
             let end = loop {
                 // It may be ended before its time.
                 let (time, end) = (now(), self.edges.at(phase + 1));
+                self.note_backlog(time.min(end), time >= end);
                 if time >= end {
                     break end;
                 }
@@ -392,8 +334,6 @@ impl<'a> Generator<'a> {
             let outcome = &mut self.outcomes[phase];
             outcome.elapsed = length;
             outcome.busiest_client = used / length.as_secs_f64().max(1e-9);
-            let pieces = length.as_nanos().div_ceil(PIECE.as_nanos()) as usize;
-            outcome.pieces.resize(pieces, Piece::default());
             if self.plan.phases.get(phase + 1).is_none_or(|next| next.pace != wanted) {
                 self.count_unsent(end);
             }
@@ -404,6 +344,25 @@ impl<'a> Generator<'a> {
                 Err(LoadError::Failed { failed: self.failed, first })
             }
             _ => Ok(self.outcomes),
+        }
+    }
+
+    /// Notes how much waits for the pieces that have ended by `time`, the last one if `all` have.
+    fn note_backlog(&mut self, time: Instant, all: bool) {
+        let since = time.saturating_duration_since(self.edges.at(self.phase)).as_nanos();
+        let whole = if all { since.div_ceil(PIECE.as_nanos()) } else { since / PIECE.as_nanos() };
+        let ended = self.ended..whole as usize;
+        if all {
+            self.outcomes[self.phase].pieces.resize(ended.end, Piece::default());
+        }
+        if ended.is_empty() {
+            return;
+        }
+        let unsent: u64 = due(self.next, self.step, time).map(|(_, packages)| packages).sum();
+        let packages = self.under_way.len() as u64 + unsent;
+        for piece in ended {
+            self.outcomes[self.phase].piece(piece).backlog = packages * self.plan.package as u64;
+            self.ended = piece + 1;
         }
     }
 
@@ -432,7 +391,6 @@ impl<'a> Generator<'a> {
         for (intended, packages) in due(self.next, self.step, end) {
             let ops = packages * self.plan.package as u64;
             if let Some((outcome, _)) = self.outcome_at(intended) {
-                outcome.unsent += ops;
                 outcome.latency.record(end - intended, ops);
             }
         }
@@ -508,9 +466,9 @@ impl<'a> Generator<'a> {
             } else if let Some((outcome, begin)) = self.outcome_at(time) {
                 outcome.completed += ops;
                 let piece = ((time - begin).as_nanos() / PIECE.as_nanos()) as usize;
-                outcome.pieces.resize(outcome.pieces.len().max(piece + 1), Piece::default());
-                outcome.pieces[piece].completed += ops;
-                outcome.pieces[piece].taken += (time - intended) * ops as u32;
+                let piece = outcome.piece(piece);
+                piece.completed += ops;
+                piece.taken += (time - intended) * ops as u32;
             }
         }
     }
@@ -578,14 +536,28 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_add_up() {
-        let piece = |completed| Piece { completed, taken: Duration::from_secs(completed) };
-        let pieces = vec![piece(2), piece(3)];
-        let one = Outcome { completed: 5, pieces, failed: 1, ..Outcome::default() };
-        let mut all =
-            Outcome { completed: 1, pieces: vec![piece(1)], most_resent: 2, ..one.clone() };
-        all.merge(&one);
-        assert_eq!((all.completed, &all.pieces[..], all.failed), (6, &[piece(3); 2][..], 2));
-        assert_eq!(all.most_resent, 2);
+    fn what_is_due_waits_whether_or_not_it_was_sent() {
+        let ms = Duration::from_millis;
+        let phases = vec![Phase { pace: Pace::Open(2000.0), length: ms(250) }];
+        let (package, outstanding, ops) = (2, 8, Ops::of_size(0));
+        let plan = Plan { phases, package, outstanding, ops, may_fail: false };
+        let start = now();
+        let edges = Edges::new(start, &plan.phases);
+        // The second of two clients: a package every 2 ms, the first after one.
+        let mut generator = Generator::new(&plan, (1, 2), &edges);
+        generator.set_pace(Pace::Open(2000.0));
+        let backlog = |generator: &Generator<'_>| {
+            generator.outcomes[0].pieces.iter().map(|piece| piece.backlog).collect::<Vec<_>>()
+        };
+        generator.note_backlog(start + ms(99), false);
+        assert_eq!(backlog(&generator), [0u64; 0]);
+        generator.note_backlog(start + ms(100), false);
+        assert_eq!(backlog(&generator), [100]);
+        // All of that is sent, and not answered.
+        generator.next = start + ms(101);
+        generator.under_way = (0..50).map(|i| (Ticket(i), start)).collect();
+        generator.note_backlog(start + ms(150), false);
+        generator.note_backlog(start + ms(250), true);
+        assert_eq!(backlog(&generator), [100, 250, 250]);
     }
 }

@@ -147,7 +147,7 @@ pub fn run(
     let (length, pace) = (overload.measure, Pace::Closed);
 
     said("saturating");
-    bft::trial(&mut running, &few, pace)?;
+    bft::trial(&mut running, &few, pace, bft::TRIAL)?;
     let phases = vec![Phase { pace, length: WARM_UP }, Phase { pace, length }];
     let (outcomes, edges) = watched(&mut running, few.plan(phases), 1)?;
     let peak = outcomes[1].rate();

@@ -1,5 +1,6 @@
 //! What the measurements share: a network with clients, started, and all settings by name.
 
+use crate::backlog::Backlog;
 use crate::calibrate::{self, Calibration};
 use crate::load::{LoadError, Ops, Outcome, Phase, Plan};
 use crate::network::{Network, NetworkError, Replicas, Spec};
@@ -13,10 +14,9 @@ use tercio_replica::Durability;
 use tercio_replica::genesis::App;
 use thiserror::Error;
 
-/// A rate is kept up with when at least this part of what was offered was achieved, and what could
-/// not be sent in time is at most the second part of it at the end.
+/// A rate is kept up with when at least this part of what was offered was achieved, and what waits
+/// does not grow.
 const KEPT: f64 = 0.98;
-const UNSENT: f64 = 0.005;
 /// How long a load runs before anything is counted.
 pub(crate) const WARM_UP: Duration = Duration::from_millis(500);
 
@@ -123,13 +123,22 @@ impl Setup {
         Plan { phases, package, outstanding, ops, may_fail: false }
     }
 
-    /// Whether as much was achieved as was offered, but for one package of each client, which may
-    /// fall on either side of an edge of the measurement.
+    /// How many operations one package of each client is: they may fall on either side of an edge.
+    fn step(&self) -> f64 {
+        (self.package * self.spec.clients) as f64
+    }
+
+    /// What waited in a phase in which so many operations per second were offered.
+    pub(crate) fn backlog(&self, outcome: &Outcome, rate: f64) -> Backlog {
+        Backlog::of(outcome, rate, self.step())
+    }
+
+    /// Whether the network can do so many operations per second for good, as far as this phase
+    /// tells.
     pub(crate) fn keeps_up(&self, outcome: &Outcome, rate: f64) -> bool {
         let offered = rate * outcome.elapsed.as_secs_f64();
-        let edge = (self.package * self.spec.clients) as f64;
-        outcome.completed as f64 >= KEPT * offered - edge
-            && outcome.unsent as f64 <= UNSENT * offered + edge
+        outcome.completed as f64 >= KEPT * offered - self.step()
+            && self.backlog(outcome, rate).drained
     }
 
     /// All settings, by name.

@@ -177,9 +177,10 @@ pub fn run(
         Offer::Rate(rate) => Pace::Open(rate),
         Offer::Search => {
             said("searching for the rate that the network keeps up with");
-            let closed = bft::trial(&mut running, setup, Pace::Closed)?.rate();
+            let closed = bft::trial(&mut running, setup, Pace::Closed, bft::TRIAL)?.rate();
             closed_loop_rps = Some(round(closed, 1));
-            Pace::Open(bft::search(&mut running, setup, closed, f64::INFINITY, said)?)
+            let below = (closed, f64::INFINITY);
+            Pace::Open(bft::search(&mut running, setup, below, bft::TRIAL, said)?)
         }
     };
     let replica = setup.spec.replicas - 1;

@@ -123,6 +123,7 @@ fn bft_reports_every_figure_and_setting() {
         assert_eq!(json["settings"]["processes"], processes);
         assert_eq!(json["settings"]["pace"], pace);
         assert_eq!(json["offered_rps"].is_null(), pace == "closed");
+        assert_eq!(json["backlog"].is_null(), pace == "closed");
         assert!(json["latency_us"]["p50"].as_f64().unwrap() > 0.0);
         for list in ["cpu_us_per_request_per_replica", "rss_mb"] {
             assert_eq!(json[list].as_array().unwrap().len(), 4, "{list}");
@@ -215,6 +216,9 @@ fn a_saturated_measurement_is_an_error() {
     run.refused(1, &["no result", "--rate"]);
     let json = run.json();
     assert_eq!(json["saturated"], true);
+    // What waits at the end is nearly all that was offered.
+    assert_eq!(json["backlog"]["drained"], false);
+    assert!(json["backlog"]["end_ms"].as_f64().unwrap() > 500.0, "{json}");
     assert!(
         json["throughput_rps"].as_f64().unwrap() < 0.98 * json["offered_rps"].as_f64().unwrap()
     );

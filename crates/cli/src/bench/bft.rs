@@ -70,7 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
              or raise --package or --clients"
         ))),
         (Some(_), Some(offered)) => Err(Failure::new(format!(
-            "this is no result: the network fell behind at {offered:.0} requests/s; lower --rate"
+            "this is no result: the network fell behind at {offered:.0} requests/s, by {:.0} ms at \
+             most; lower --rate",
+            report.backlog.map_or(0.0, |backlog| backlog.max_ms)
         ))),
         _ => Ok(()),
     }
@@ -97,6 +99,20 @@ fn print(r: &BftReport) {
         "latency p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us, max {:.0} us",
         r.latency_us.p50, r.latency_us.p99, r.latency_us.p999, r.latency_us.max
     ));
+    if let Some(b) = r.backlog {
+        line(&format!(
+            "waiting: {:.0} ms of what is offered at the beginning, {:.0} at the end, {:.0} at most; \
+             {}",
+            b.begin_ms,
+            b.end_ms,
+            b.max_ms,
+            if b.drained {
+                format!("it drained within {:.1} s", b.high_s)
+            } else {
+                format!("IT DID NOT DRAIN, for {:.1} s in a row", b.high_s)
+            }
+        ));
+    }
     for (id, (cpu, rss)) in r.cpu_us_per_request_per_replica.iter().zip(&r.rss_mb).enumerate() {
         line(&format!("replica {id}: {cpu:.2} us of processor time a request, {rss:.0} MB"));
     }
