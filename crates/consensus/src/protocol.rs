@@ -437,7 +437,7 @@ impl Default for Settings {
             window: 512,
             batch_ops: 1024,
             batch_bytes: 256 << 10,
-            batch_time: Duration::from_millis(2),
+            batch_time: Duration::from_micros(500),
             pipeline: 8,
             execute_before_propose: false,
             proposal_hooks: false,

@@ -15,7 +15,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u16).range(1..=256))]
     clients: u16,
     /// The most packages of a client under way
-    #[arg(long, value_name = "O", default_value_t = 512,
+    #[arg(long, value_name = "O", default_value_t = 1024,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
     /// Offer so many requests per second [default: search for what the network keeps up with]
