@@ -2,9 +2,9 @@
 //!
 //! - A delivery is executed once and in order. The block that it makes goes to the log before the
 //!   acknowledgement goes to ordering.
-//! - The packages of a batch are answered in one frame to each client: results in full from the replica that the package
-//!   names, their digest from the others (OSDI'99 section 4.1, 'digest replies'). A package that
-//!   was sent again is answered in full by everybody.
+//! - The packages of a batch are answered in one frame to each client: results in full from the
+//!   replica that the package names, their digest from the others (OSDI'99 section 4.1, 'digest
+//!   replies'). Everybody answers in full when that is short, and a package that was sent again.
 //! - A query is answered from the state as it stands here and now. One answer means nothing: only
 //!   f+1 equal ones hold a correct replica's, and only of some moment (`--stale`): the answer names
 //!   the height.
@@ -34,6 +34,9 @@ const MAX_BODY: usize = MAX_FRAME - 1024;
 
 /// A REPLY takes no further entries when it is longer than this.
 const REPLY_BYTES: usize = 64 << 10;
+/// When the results of a batch for a client are at most so many bytes, all replicas send them: the
+/// client need not wait for the one that its package names, which may be the last of them.
+const SHORT: usize = 1 << 10;
 /// The bytes of a tag.
 const TAG: usize = 16;
 
@@ -176,8 +179,9 @@ impl ExecuteStage {
         for of_client in replies.chunk_by(|a, b| a.client == b.client) {
             let client = of_client[0].client;
             let (mut entries, mut len) = (std::mem::take(&mut self.entries), 0);
+            let in_all = of_client.iter().map(|reply| reply.body.len()).sum::<usize>();
             for reply in of_client {
-                let entry = self.entry(reply, out);
+                let entry = self.entry(reply, in_all <= SHORT, out);
                 len += entry.encoded_len();
                 if len > REPLY_BYTES && !entries.is_empty() {
                     self.send_replies(client, &entries, view, out);
@@ -192,10 +196,10 @@ impl ExecuteStage {
         }
     }
 
-    /// What we say of a package: results in full from the replier, their digest from others. A body
-    /// that fits no frame stays here; its digest goes alone.
-    fn entry(&self, reply: &PackageReply, out: &mut Outbox) -> Reply {
-        let full = reply.replier.is_none_or(|replier| replier == self.me);
+    /// What we say of a package: results in full from the replier, or when they are `short`; their
+    /// digest from others. A body that fits no frame stays here; its digest goes alone.
+    fn entry(&self, reply: &PackageReply, short: bool, out: &mut Outbox) -> Reply {
+        let full = short || reply.replier.is_none_or(|replier| replier == self.me);
         let mut results = if full { reply.body.clone() } else { Bytes::new() };
         if results.len() > MAX_BODY {
             out.order.push_back(ToOrder::Dropped("result_too_long"));
