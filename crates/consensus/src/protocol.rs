@@ -13,7 +13,7 @@ use tercio_types::{
     CertifiedCheckpoint, Checkpoint, CheckpointField, ClientId, Digest, Height, Membership,
     Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, View,
 };
-use tercio_wire::{EncodedBatch, Forward, MAX_FRAME, Message, Received, Request};
+use tercio_wire::{EncodedBatch, Forward, Kind, MAX_FRAME, Message, Received, Request};
 use thiserror::Error;
 
 /// A point in time: nanoseconds since the Unix epoch as the driver reckons it. It never goes back:
@@ -379,6 +379,13 @@ pub trait Protocol: Send {
     fn turns_away(&mut self, client: ClientId, first: RequestSeq) -> Option<Duration> {
         let _ = (client, first);
         None
+    }
+
+    /// Whether a message of this kind with this number would be dropped whatever it says. Asked
+    /// before it is verified, so that dropping it costs little; it counts as dropped then.
+    fn passes_over(&mut self, kind: Kind, seq: SeqNum) -> bool {
+        let _ = (kind, seq);
+        false
     }
 
     /// After how long a client that was declined as too much may come again.

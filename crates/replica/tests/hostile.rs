@@ -322,3 +322,29 @@ fn long_frame() -> Bytes {
 fn no_frame() -> Bytes {
     Bytes::from_static(&[0xff; 64])
 }
+
+/// What is far ahead is of no use to a replica, whoever vouches for it: it is dropped before it is
+/// verified, so that a replica which is behind has its processor for catching up.
+#[test]
+fn what_is_far_ahead_is_not_verified() {
+    let mut net = Net::new(4);
+    let (from, to) = (Principal::Replica(ReplicaId(0)), 1);
+    let now = net.now;
+    // A proposal that is no batch and votes whose tags are wrong, far above the window; and within
+    // it, where that is found out.
+    for (number, reason, count) in [(1 << 40, "above_watermark", 3), (1, "bad_mac", 2)] {
+        for kind in (0..3).map(|i| Kind(Kind::PROTOCOL + i)) {
+            let digest = tercio_crypto::hash(Suite::default(), &[]);
+            let key = Key::of_replica(kind, ReplicaId(0), 0, number, digest);
+            let auth = Authenticator::Mac(Tag::default());
+            let frame = Frame { key, auth, body: Bytes::new() }.to_bytes();
+            net.nodes[to].as_mut().unwrap().handle_frame(from, &frame, now);
+        }
+        let status = net.status(to);
+        let all: u64 = [&status.dropped, &status.protocol.dropped]
+            .iter()
+            .filter_map(|dropped| dropped.get(reason))
+            .sum();
+        assert_eq!(all, count, "{reason}: {:?} {:?}", status.dropped, status.protocol.dropped);
+    }
+}

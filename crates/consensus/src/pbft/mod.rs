@@ -53,13 +53,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_crypto::Signer;
+use tercio_types::zoo::{Defence, stands};
 use tercio_types::{
     CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package, Principal,
     ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Suite, Timestamp,
     View,
 };
 use tercio_wire::reject::Reason;
-use tercio_wire::{Encode, EncodedBatch};
+use tercio_wire::{Encode, EncodedBatch, Kind};
 
 /// What a replica brings along from before a restart. The default is a fresh start.
 #[derive(Clone, Debug, Default)]
@@ -280,6 +281,11 @@ impl<T: VoteTable> Pbft<T> {
         SeqNum(self.low.0 + self.settings.window)
     }
 
+    /// Rule W2: proposals and votes are kept for one window above the high watermark.
+    fn is_above_watermark(&self, seq: SeqNum) -> bool {
+        seq.0 > self.high().0 + self.settings.window && stands(Defence::F30Watermarks)
+    }
+
     /// How long to wait for a primary, after so many failed in a row.
     fn timeout(&self) -> Duration {
         let doublings = self.failed_views.saturating_sub(1).min(20);
@@ -315,7 +321,6 @@ impl<T: VoteTable> Pbft<T> {
         let (id, tag) = (self.last_persist, record.tag());
         self.effects.push_back(Effect::Persist { id, tag, record: record.to_bytes() });
         let Some(promise) = promise else { return };
-        use tercio_types::zoo::{Defence, stands};
         if stands(Defence::F04PersistBeforeSend) {
             self.promises.push_back((id, promise));
         } else {
@@ -527,6 +532,14 @@ impl<T: VoteTable> Protocol for Pbft<T> {
 
     fn turns_away(&mut self, client: ClientId, first: RequestSeq) -> Option<Duration> {
         self.pool.turns_away(client, first)
+    }
+
+    fn passes_over(&mut self, kind: Kind, seq: SeqNum) -> bool {
+        let is = message::is_of_a_slot(kind) && self.is_above_watermark(seq);
+        if is {
+            self.drop_message("above_watermark");
+        }
+        is
     }
 
     fn retry_after(&self) -> Duration {

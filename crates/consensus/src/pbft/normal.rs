@@ -138,11 +138,10 @@ impl<T: VoteTable> Pbft<T> {
         if self.undelivered_bytes() + bytes > MAX_UNDELIVERED.max(bytes) {
             return self.drop_message("too_much_proposed");
         }
+        if self.is_above_watermark(seq) {
+            return self.drop_message("above_watermark");
+        }
         if seq > self.high() && stands(Defence::F30Watermarks) {
-            // Rule W2: one window above the high watermark waits, the rest is refused.
-            if seq.0 > self.high().0 + self.settings.window {
-                return self.drop_message("above_watermark");
-            }
             self.parked.entry(seq).or_insert_with(|| (view, batch, doubts.to_vec()));
             return;
         }
@@ -266,8 +265,7 @@ impl<T: VoteTable> Pbft<T> {
         if vote.seq <= self.low {
             return self.drop_message("below_watermark");
         }
-        // Rule W2, for votes: they are kept for one window above the high watermark.
-        if vote.seq.0 > self.high().0 + self.settings.window && stands(Defence::F30Watermarks) {
+        if self.is_above_watermark(vote.seq) {
             return self.drop_message("above_watermark");
         }
         // Rule N6: a vote may come before its proposal.

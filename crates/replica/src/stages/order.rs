@@ -153,6 +153,12 @@ impl<P: Protocol> OrderStage<P> {
         {
             return Ok(());
         }
+        // A replica that is behind gets all that the others order, and can use none of it yet.
+        if let (Principal::Replica(_), Some((kind, number))) = (from, Key::peek(bytes))
+            && self.protocol.passes_over(kind, SeqNum(number))
+        {
+            return Ok(());
+        }
         match self.nic.receive(from, bytes) {
             Some(result) => self.take(from, result, check, now, out),
             None => {
