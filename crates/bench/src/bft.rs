@@ -26,8 +26,11 @@ const TRIAL_PART: u32 = 20;
 const ALONE: Duration = Duration::from_secs(2);
 /// A generator that uses this much of a processor is the bottleneck itself.
 const BUSY: f64 = 0.95;
-/// How often memory is looked at in a long measurement.
+/// How often memory is reported in a long measurement; how often it is looked at, and of how many
+/// looks the mean is reported: it goes up and down with each checkpoint.
 const MEMORY_EVERY: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOKS: usize = 10;
 
 /// How fast requests are offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,7 +74,8 @@ pub struct OneClient {
 pub struct Memory {
     /// Seconds since the beginning of the measurement.
     pub at_s: u64,
-    /// Of each replica; with threads, that of the one process.
+    /// Of each replica the mean of ten looks, a second apart, the last at this time; with threads,
+    /// that of the one process.
     pub rss_mb: Vec<f64>,
 }
 
@@ -247,7 +251,7 @@ pub(crate) fn measure(
     let phases = vec![Phase { pace, length: WARM_UP }, Phase { pace, length: bft.measure }];
     let Running { replicas, clients, .. } = running;
     let mut used: Vec<Vec<Usage>> = vec![];
-    let mut memory: Vec<Memory> = vec![];
+    let (mut memory, mut looks): (Vec<Memory>, Vec<Vec<Usage>>) = (vec![], vec![]);
     let mut failed = None;
     let mut usage = || match replicas.usage() {
         Ok(usage) => Some(usage),
@@ -258,11 +262,12 @@ pub(crate) fn measure(
     };
     let mut outcomes = load::run(clients, &bft.setup.plan(phases), |moment| match moment {
         Moment::Begin(1) | Moment::End => used.extend(usage()),
-        Moment::Tick { phase: 1, since } if since >= MEMORY_EVERY * (memory.len() as u32 + 1) => {
-            if let Some(usage) = usage() {
-                memory.push(at(since, &usage));
-                let last = &memory[memory.len() - 1];
-                said(&format!("{} s: {:?} MB", last.at_s, last.rss_mb));
+        Moment::Tick { phase: 1, since } if since >= LOOK_EVERY * (looks.len() as u32 + 1) => {
+            looks.extend(usage());
+            if since >= MEMORY_EVERY * (memory.len() as u32 + 1) {
+                let now = at(since, &looks);
+                said(&format!("{} s: {:?} MB", now.at_s, now.rss_mb));
+                memory.push(now);
             }
         }
         _ => {}
@@ -271,13 +276,17 @@ pub(crate) fn measure(
         return Err(error.into());
     }
     let [before, after] = <[_; 2]>::try_from(used).expect("read at both ends");
-    memory.push(at(bft.measure, &after));
+    looks.push(after.clone());
+    memory.push(at(bft.measure, &looks));
     Ok(Trial { outcome: outcomes.remove(1), before, after, memory })
 }
 
-fn at(since: Duration, usage: &[Usage]) -> Memory {
-    let rss_mb = usage.iter().map(|used| round(used.rss_mb(), 1)).collect();
-    Memory { at_s: since.as_secs(), rss_mb }
+/// The memory as the last looks found it.
+fn at(since: Duration, looks: &[Vec<Usage>]) -> Memory {
+    let last = &looks[looks.len().saturating_sub(LOOKS)..];
+    let mean = |i: usize| last.iter().map(|look| look[i].rss_mb()).sum::<f64>() / last.len() as f64;
+    let replicas = last.first().map_or(0, Vec::len);
+    Memory { at_s: since.as_secs(), rss_mb: (0..replicas).map(|i| round(mean(i), 1)).collect() }
 }
 
 /// One client with one request under way, between two exchanges of the same messages.
@@ -347,5 +356,23 @@ impl Context<'_> {
             settings: self.bft.setup.settings(self.processes, pace),
             machine: ceiling.machine.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_the_mean_of_the_last_looks() {
+        let look = |mb: u64| {
+            let used = |mb| Usage { cpu: Duration::ZERO, rss_bytes: mb << 20 };
+            vec![used(mb), used(100)]
+        };
+        let mb = |looks: &[Vec<Usage>]| at(Duration::from_secs(61), looks).rss_mb;
+        let looks: Vec<_> = [99].into_iter().chain(1..=10).map(look).collect();
+        assert_eq!(mb(&looks), [5.5, 100.0]);
+        assert_eq!(mb(&looks[..2]), [50.0, 100.0]);
+        assert_eq!(mb(&[]), [0.0; 0]);
     }
 }
