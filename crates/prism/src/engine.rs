@@ -167,6 +167,8 @@ pub struct Engine {
     out: Vec<u64>,
     spare: Vec<u64>,
     pointers: Vec<exec::Pointer>,
+    /// The request that runs came by itself.
+    alone: bool,
 }
 
 impl fmt::Debug for Engine {
@@ -189,6 +191,7 @@ impl Engine {
             out: Vec::new(),
             spare: Vec::new(),
             pointers: Vec::new(),
+            alone: false,
         }
     }
 
@@ -223,7 +226,8 @@ impl Engine {
             let view = memory.view(self.plane);
             let decode = |range: &Range<usize>| Request::decode(&batch.words[range.clone()]);
             // A lone request has nothing to be prefetched beside.
-            if group.len() > 1 {
+            self.alone = group.len() == 1;
+            if !self.alone {
                 let requests = group.iter().filter_map(|(_, range)| decode(range).ok());
                 exec::prefetch(&view, requests, &mut self.pointers);
             }
@@ -317,7 +321,7 @@ impl Engine {
         let mut answer =
             AnswerWriter::begin(&mut self.out, header.kind, header.connection, header.number);
         if header.kind == Kind::Ops {
-            exec::run(view, request, &mut answer, &mut self.spare);
+            exec::run(view, request, &mut answer, &mut self.spare, self.alone);
             answer.finish();
         } else {
             let result = match request.body() {

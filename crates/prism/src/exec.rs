@@ -63,16 +63,17 @@ pub(crate) fn prefetch<'a>(
     }
 }
 
-/// Runs a request.
+/// Runs a request. `alone`: nothing was asked for ahead.
 #[inline(always)]
 pub(crate) fn run(
     view: &View<'_>,
     request: &Request<'_>,
     answer: &mut AnswerWriter<'_>,
     spare: &mut Vec<u64>,
+    alone: bool,
 ) {
     let scratch = Scratch::default();
-    let mut run = Run { view, by: &request.header.capability, scratch: &scratch, spare };
+    let mut run = Run { view, by: &request.header.capability, scratch: &scratch, spare, alone };
     let mut succeeded = true;
     for op in request.ops() {
         let status = answer.result(|out| {
@@ -98,6 +99,7 @@ struct Run<'a> {
     by: &'a Capability,
     scratch: &'a Scratch,
     spare: &'a mut Vec<u64>,
+    alone: bool,
 }
 
 impl<'a> Run<'a> {
@@ -134,6 +136,10 @@ impl<'a> Run<'a> {
             Action::Read { addr, len, deref, redirect } => {
                 let (addr, bound) = self.follow(addr, deref)?;
                 let len = u64::from(len).min(bound) as usize;
+                if self.alone {
+                    // Before the check, which waits for the buffer's header.
+                    self.view.prefetch(addr, len);
+                }
                 let place = self.locate(addr, len, Rights::READ)?;
                 match redirect {
                     None => {
