@@ -1,9 +1,10 @@
 //! What a write costs the key-value store alone, without a network: `STATE_MIB` MiB of values of
 //! 1 KiB, writes of 74 bytes each beside one of them, and a digest after every so many writes, as
-//! checkpoints take them.
+//! checkpoints take them. With `lazy` behind it the store puts off what it can until then, as where a
+//! replica catches up.
 //!
 //! ```sh
-//! cargo run --release -p tercio-bench --example store -- STATE_MIB WRITES WRITES_A_DIGEST
+//! cargo run --release -p tercio-bench --example store -- STATE_MIB WRITES WRITES_A_DIGEST [lazy]
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a program that prints what it measured")]
@@ -26,6 +27,7 @@ fn main() {
     let settings = Settings { fill_keys: mib * 1024, ..Settings::default() };
     let mut app = Keyed::new(Kv::new(settings).expect("settings"), Suite::default());
     app.state_digest();
+    app.set_catching_up(std::env::args().nth(4).is_some_and(|word| word == "lazy"));
     let context = Context { height: Height(1), time: Timestamp(1), seed: Digest::NULL };
     let mut replies = Replies::default();
     let (mut execute, mut digest, mut longest) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);

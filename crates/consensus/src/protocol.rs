@@ -388,6 +388,12 @@ pub trait Protocol: Send {
         false
     }
 
+    /// The latest checkpoint above what is delivered that it knows a certificate of: whoever catches
+    /// up need not go by all that were the latest before.
+    fn ahead(&self) -> Option<Arc<CertifiedCheckpoint>> {
+        None
+    }
+
     /// After how long a client that was declined as too much may come again.
     fn retry_after(&self) -> Duration {
         Duration::from_millis(20)

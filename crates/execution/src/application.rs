@@ -142,6 +142,11 @@ pub trait Application: Send {
     /// proportional to what changed since the last call. [`crate::check_contract`] tests it.
     fn state_digest(&mut self) -> Digest;
 
+    /// Whether the replica catches up. While it does, the digest is asked for rarely and may take
+    /// long, so that what it takes need not be spread over executions. Changes no result, state or
+    /// digest.
+    fn set_catching_up(&mut self, _on: bool) {}
+
     /// The upper part of the tree whose root [`Self::state_digest`] is, at about the same cost
     /// ([`MerkleMap::top`](crate::MerkleMap::top) has it). With it a replica can say in which
     /// range of labels another's state differs; without, only that it does.

@@ -235,8 +235,8 @@ impl Engine {
             return Executed { block: None, replies: Vec::new() };
         }
         let header = self.next_header(seq, batch, batch_digest);
-        let replies = self.apply(&header, batch);
-        Executed { block: Some(header), replies }
+        self.apply(&header, batch);
+        Executed { block: Some(header), replies: self.replies(batch) }
     }
 
     /// Executes a logged block again, on recovery. That `batch` is the body which the header
@@ -296,7 +296,8 @@ impl Engine {
         }
     }
 
-    fn apply(&mut self, header: &BlockHeader, batch: &Batch) -> Vec<PackageReply> {
+    /// Executes a batch; what its packages are answered is left in the scratch memory.
+    fn apply(&mut self, header: &BlockHeader, batch: &Batch) {
         let seed = hash(self.suite, &[&header.parent.0, &header.body.0]);
         let context = Context { height: header.height, time: header.time, seed };
         let Scratch { operations, results, admissions, leaves, packages, ranges, bodies } =
@@ -360,18 +361,6 @@ impl Engine {
             ranges.push(range);
             packages.push(digest);
         }
-        // One copy for all; replies are slices of it, and gone when they are sent.
-        let bodies = Bytes::copy_from_slice(bodies);
-        let replies = (batch.packages.iter().zip(ranges.iter()).zip(packages.iter()))
-            .map(|((package, range), digest)| PackageReply {
-                client: package.client,
-                first: package.first,
-                replier: Some(package.replier),
-                body: bodies.slice(range.clone()),
-                digest: *digest,
-            })
-            .collect();
-
         if !Arc::ptr_eq(&membership, &self.membership) {
             self.set_membership(membership);
         }
@@ -381,7 +370,22 @@ impl Engine {
         self.time = header.time;
         let root = merkle_root(self.suite, &self.scratch.packages);
         self.chain_results(root);
-        replies
+    }
+
+    /// The replies to the batch that was executed last.
+    fn replies(&self, batch: &Batch) -> Vec<PackageReply> {
+        let Scratch { bodies, ranges, packages, .. } = &self.scratch;
+        // One copy for all; replies are slices of it, and gone when they are sent.
+        let bodies = Bytes::copy_from_slice(bodies);
+        (batch.packages.iter().zip(ranges).zip(packages))
+            .map(|((package, range), digest)| PackageReply {
+                client: package.client,
+                first: package.first,
+                replier: Some(package.replier),
+                body: bodies.slice(range.clone()),
+                digest: *digest,
+            })
+            .collect()
     }
 
     fn chain_results(&mut self, root: Digest) {
@@ -423,18 +427,36 @@ impl Engine {
     /// # Panics
     /// When something above `seq` was executed already.
     pub fn checkpoint(&mut self, seq: SeqNum) -> Checkpoint {
+        let (state, clients) = (self.app.state_digest(), self.clients.digest());
+        self.checkpoint_with(seq, state, clients)
+    }
+
+    /// The same for one who knows the digests of state and client table, or has them for given: it
+    /// costs nothing. All else in it is this engine's own, the chained results of all blocks not
+    /// least.
+    ///
+    /// # Panics
+    /// When something above `seq` was executed already.
+    #[must_use]
+    pub fn checkpoint_with(&self, seq: SeqNum, state: Digest, clients: Digest) -> Checkpoint {
         assert!(seq >= self.seq, "executed {:?} already", self.seq);
         Checkpoint {
             seq,
             height: self.height,
             block: self.block,
             results: self.results,
-            state: self.app.state_digest(),
-            clients: self.clients.digest(),
+            state,
+            clients,
             membership: self.membership_digest,
             epoch: self.membership.epoch(),
             time: self.time,
         }
+    }
+
+    /// Whether the replica catches up: checkpoints are few then, and may take long
+    /// ([`Application::set_catching_up`]).
+    pub fn set_catching_up(&mut self, on: bool) {
+        self.app.set_catching_up(on);
     }
 
     /// The upper part of the tree of the application's state, if it keeps one.

@@ -18,7 +18,9 @@
 //! A chunk that is not changed stands as its encoding, and its keys and values are slices of it.
 //! So a snapshot shares memory with the store, and costs what changed since the last one. Only the
 //! [`OPEN`] chunks that were changed last are not encoded and hashed: whoever asks for the digest
-//! after a hundred thousand changes does not wait until all of them are.
+//! after a hundred thousand changes does not wait until all of them are. A lazy store
+//! ([`Store::set_lazy`]) encodes nothing before it is asked: a chunk that is changed ten times until
+//! then is encoded once. What it holds beside the encodings meanwhile is bounded ([`LAZY_BYTES`]).
 
 use crate::key_bits::{bit, first_difference};
 use crate::trie::{Leaf, Trie};
@@ -35,6 +37,10 @@ pub const CHUNK_BYTES: usize = 4096;
 /// How many changed chunks stand as they are at most: what changes again and again is not encoded
 /// each time.
 const OPEN: usize = 256;
+
+/// A lazy store has more of them, as long as the keys and values that were put since the last digest
+/// are fewer bytes than this: they are in memory beside what they replaced.
+const LAZY_BYTES: usize = 256 << 20;
 
 type Entry = (Bytes, Bytes);
 
@@ -193,13 +199,23 @@ pub struct Store {
     /// any more.
     open: VecDeque<u32>,
     len: usize,
+    lazy: bool,
+    /// How many bytes were put since all but [`OPEN`] chunks were encoded.
+    put_bytes: usize,
 }
 
 impl Store {
     /// A store without keys.
     #[must_use]
     pub fn new(suite: Suite) -> Self {
-        Self { suite, chunks: Trie::new(suite), open: VecDeque::new(), len: 0 }
+        let (chunks, open) = (Trie::new(suite), VecDeque::new());
+        Self { suite, chunks, open, len: 0, lazy: false, put_bytes: 0 }
+    }
+
+    /// Whether changed chunks are left as they are until the digest is asked for, which then takes
+    /// as long as what changed.
+    pub fn set_lazy(&mut self, lazy: bool) {
+        self.lazy = lazy;
     }
 
     /// How many keys there are.
@@ -233,6 +249,7 @@ impl Store {
     /// Gives a key a value and returns the one it had.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Option<Bytes> {
         let entry = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+        self.put_bytes += weight(key, value);
         let Some(at) = self.chunks.seek(key) else {
             let at = self.chunks.add(Chunk::new(vec![entry]));
             self.open.push_back(at);
@@ -295,8 +312,11 @@ impl Store {
             at = self.chunks.join(Chunk::append);
             self.open.push_back(at);
         }
-        while self.open.len() > OPEN {
-            self.close_oldest();
+        if !self.lazy || self.put_bytes > LAZY_BYTES {
+            while self.open.len() > OPEN {
+                self.close_oldest();
+            }
+            self.put_bytes = 0;
         }
     }
 
@@ -309,14 +329,19 @@ impl Store {
 
     /// The digest of the content. The cost follows what changed since the last call.
     pub fn digest(&mut self) -> Digest {
-        // The root encodes what is open.
-        self.open.clear();
+        self.close_all();
         self.chunks.root()
+    }
+
+    /// Nothing is open any more: whoever takes the root of the tree encodes all that was.
+    fn close_all(&mut self) {
+        self.open.clear();
+        self.put_bytes = 0;
     }
 
     /// The upper part of the tree of chunks.
     pub fn top(&mut self) -> TreeTop {
-        self.open.clear();
+        self.close_all();
         self.chunks.top()
     }
 
@@ -400,9 +425,11 @@ mod tests {
         fn chunks_are_a_function_of_the_content(
             changes in prop::collection::vec(change(), 1..250),
             flush_every in 1usize..60,
+            lazy: bool,
         ) {
             let suite = Suite::default();
             let mut store = Store::new(suite);
+            store.set_lazy(lazy);
             let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
             for (i, (key, value)) in changes.iter().enumerate() {
                 let (had, old) = match value {
@@ -443,6 +470,38 @@ mod tests {
         }
         store.digest();
         store
+    }
+
+    /// A lazy store has the same content and digest, and encodes a chunk when it is asked for the
+    /// digest, not as others change; but what it puts off is bounded.
+    #[test]
+    fn a_lazy_store_puts_off_what_the_digest_takes() {
+        let suite = Suite::default();
+        let (mut store, mut lazy) = (Store::new(suite), Store::new(suite));
+        lazy.set_lazy(true);
+        let key = |i: u32| i.to_be_bytes();
+        for round in 0..3u8 {
+            for i in 0..4 * OPEN as u32 {
+                for store in [&mut store, &mut lazy] {
+                    store.put(&key(i), &[round; 3000]);
+                }
+            }
+        }
+        assert!(store.open.len() <= OPEN && lazy.open.len() > 3 * OPEN);
+        assert_eq!(store.digest(), lazy.digest());
+        assert!(lazy.open.is_empty());
+        for i in 0..2 * OPEN as u32 {
+            lazy.put(&key(i), b"small");
+        }
+        let large = vec![7; LAZY_BYTES / 8];
+        let before = lazy.open.len();
+        (0..7).for_each(|_| drop(lazy.put(&key(u32::MAX), &large)));
+        assert!(lazy.open.len() >= before, "that was not too much");
+        (0..2).for_each(|_| drop(lazy.put(&key(u32::MAX), &large)));
+        assert!(lazy.open.len() <= OPEN);
+        lazy.set_lazy(false);
+        lazy.put(&key(1), b"");
+        assert!(lazy.open.len() <= OPEN);
     }
 
     #[test]

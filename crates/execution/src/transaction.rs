@@ -200,6 +200,10 @@ impl<T: Transaction> Application for Keyed<T> {
         self.store_mut().digest()
     }
 
+    fn set_catching_up(&mut self, on: bool) {
+        self.store_mut().set_lazy(on);
+    }
+
     fn state_top(&mut self) -> Option<TreeTop> {
         Some(self.store_mut().top())
     }

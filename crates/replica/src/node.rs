@@ -138,7 +138,7 @@ pub struct NodeStatus {
     pub height: Height,
     /// The hash of its header; the chain id at height 0.
     pub block: Digest,
-    /// The last checkpoint that was computed, with the state digest.
+    /// The last checkpoint that was computed, or passed while catching up, with the state digest.
     pub checkpoint: Option<Checkpoint>,
     /// Whether blocks or state are being fetched from others.
     pub catching_up: bool,

@@ -7,9 +7,10 @@
 //! - A block is taken into a bounded buffer when its header follows the one before it and names its
 //!   body.
 //! - The buffer is executed when its last block is the one that a certificate names: the one that
-//!   consensus gave, or one that came along, whose signatures are checked here. Then the state
-//!   must be the certified one, or the replica stops. While it is executed, the next one is
-//!   fetched; so at most two are here at a time, and what a certificate does not cover yet.
+//!   consensus gave, or one that came along, whose signatures are checked here. Then the chained
+//!   results must be the certified ones, and with those that consensus gave all of the state, or
+//!   the replica stops. While it is executed, the next one is fetched; so at most two are here at a
+//!   time, and what a certificate does not cover yet.
 //! - A peer that does not answer in time, sends junk, or sends blocks that no certificate covers is
 //!   passed over, counted, and what it sent is forgotten.
 //!
@@ -102,6 +103,8 @@ pub struct CertifiedBlocks {
     pub blocks: Vec<Block>,
     /// The proof.
     pub certificate: Arc<CertifiedCheckpoint>,
+    /// Whether catching up ends with them: the state must be the certified one then.
+    pub last: bool,
 }
 
 /// The body of a BLOCKS message.
@@ -216,8 +219,8 @@ pub struct CatchUp {
     tip: Tip,
     /// Whether execution has blocks of ours.
     executing: bool,
-    /// What is for execution next.
-    ready: Option<CertifiedBlocks>,
+    /// What is for execution next: blocks, and what certifies them.
+    ready: Option<(Vec<Block>, Arc<CertifiedCheckpoint>)>,
     steps: VecDeque<Step>,
     asked: Option<Asked>,
     /// When to begin another round after nobody could help.
@@ -285,13 +288,18 @@ impl CatchUp {
 
     /// Goes for `target` from the executed block `height` with hash `hash`, which number `seq`
     /// ordered. Under way already, it goes on from where it is.
+    ///
+    /// # Panics
+    /// When it is under way to one above `target`: blocks may be executed that are beyond it.
     pub fn begin(
         &mut self,
         target: Arc<CertifiedCheckpoint>,
         (height, hash, seq): (Height, Digest, SeqNum),
         now: Instant,
     ) {
-        self.target = Some(target);
+        let before = self.target.replace(target.clone());
+        let rises = before.is_none_or(|before| before.checkpoint.seq <= target.checkpoint.seq);
+        assert!(rises, "a target below the one before");
         self.tried = ReplicaSet::EMPTY;
         self.gone = false;
         if !self.executing {
@@ -306,10 +314,11 @@ impl CatchUp {
     fn go_on(&mut self, now: Instant) {
         let Some(target) = self.target.clone() else { return };
         if !self.executing
-            && let Some(blocks) = self.ready.take()
+            && let Some((blocks, certificate)) = self.ready.take()
         {
             self.executing = true;
-            self.steps.push_back(Step::Replay(blocks));
+            let last = certificate.checkpoint.seq >= target.checkpoint.seq;
+            self.steps.push_back(Step::Replay(CertifiedBlocks { blocks, certificate, last }));
         }
         if self.executed.height < target.checkpoint.height {
             if self.ready.is_none() && self.asked.is_none() && self.pause.is_none() {
@@ -319,8 +328,8 @@ impl CatchUp {
             // At the same height there were null requests only; above it our chain is another
             // one, which the comparison of the states will say.
             self.executing = true;
-            let blocks = CertifiedBlocks { blocks: vec![], certificate: target };
-            self.steps.push_back(Step::Replay(blocks));
+            let run = CertifiedBlocks { blocks: vec![], certificate: target, last: true };
+            self.steps.push_back(Step::Replay(run));
         }
     }
 
@@ -380,7 +389,7 @@ impl CatchUp {
                 self.forget();
                 self.tried = ReplicaSet::EMPTY;
                 self.gone = false;
-                self.ready = Some(CertifiedBlocks { blocks, certificate });
+                self.ready = Some((blocks, certificate));
                 self.go_on(now);
             }
             Ok(None) => self.ask(now),

@@ -5,12 +5,14 @@ mod common;
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, counter, membership, pbft, quick, secret};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tercio_consensus::Instant;
 use tercio_crypto::{Instance, Keyring};
-use tercio_ledger::Block;
-use tercio_replica::NodeSettings;
+use tercio_execution::{AppError, Application, Context, Operation, Replies, chunks_root};
+use tercio_ledger::{Block, Storage};
 use tercio_replica::sync::{Blocks, CatchUp, Step, SyncSettings};
+use tercio_replica::{NodeError, NodeSettings};
 use tercio_types::{
     Authenticator, BlockHeader, CertifiedCheckpoint, Checkpoint, Digest, EMPTY_ROOT, Epoch, Height,
     Principal, ReplicaId, SeqNum, Suite, Timestamp,
@@ -352,4 +354,136 @@ fn blocks_are_fetched_while_others_are_executed() {
     assert!(catch_up.poll().is_none());
     assert!(catch_up.on_replayed(&certificate(3), now));
     assert!(!catch_up.is_active() && catch_up.poll().is_none());
+}
+
+/// What goes wrong in a replica that catches up, once.
+#[derive(Clone, Copy, PartialEq)]
+enum Wrong {
+    Nothing,
+    /// A result.
+    Result,
+    /// Something that no result shows.
+    State,
+}
+
+/// Counts operations, and another number that nobody is told; and how often a replica that catches
+/// up asks for the digest.
+struct Tally {
+    wrong: Wrong,
+    catching_up: bool,
+    count: u64,
+    hidden: u64,
+    digests: Arc<AtomicU64>,
+}
+
+impl Application for Tally {
+    fn execute(&mut self, _: &Context, operations: &[Operation], replies: &mut Replies) {
+        for _ in operations {
+            self.count += 1;
+            self.hidden += self.count;
+            let wrong = match self.catching_up {
+                true => std::mem::replace(&mut self.wrong, Wrong::Nothing),
+                false => Wrong::Nothing,
+            };
+            self.hidden += u64::from(wrong == Wrong::State);
+            let told = self.count + u64::from(wrong == Wrong::Result);
+            replies.push(&told.to_le_bytes());
+        }
+    }
+
+    fn query(&self, _: &[u8]) -> Result<Bytes, AppError> {
+        Ok(Bytes::new())
+    }
+
+    fn set_catching_up(&mut self, on: bool) {
+        self.catching_up = on;
+    }
+
+    fn state_digest(&mut self) -> Digest {
+        if self.catching_up {
+            self.digests.fetch_add(1, Ordering::Relaxed);
+        }
+        chunks_root(Suite::default(), &self.snapshot())
+    }
+
+    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+        let state = [self.count.to_le_bytes(), self.hidden.to_le_bytes()].concat();
+        vec![(Bytes::new(), state.into())]
+    }
+
+    fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
+        let [(_, state)] = chunks else { return Err(AppError("one chunk".into())) };
+        let word = |at: usize| u64::from_le_bytes(state[at..at + 8].try_into().unwrap());
+        (self.count, self.hidden) = (word(0), word(8));
+        Ok(())
+    }
+}
+
+/// A network in which replica 3 has missed 60 blocks, with a checkpoint after each four, and how
+/// often digests were asked for while one caught up.
+fn tallying(wrong: Wrong, tune: fn(&mut NodeSettings)) -> (Net, Asker, Arc<AtomicU64>) {
+    let digests = Arc::new(AtomicU64::new(0));
+    let counted = digests.clone();
+    let app = move || -> Box<dyn Application> {
+        let (catching_up, digests) = (false, counted.clone());
+        Box::new(Tally { wrong, catching_up, count: 0, hidden: 0, digests })
+    };
+    let mut net = Net::with(4, Box::new(app), Box::new(tune), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    lagging(&mut net, &asker, 60);
+    (net, asker, digests)
+}
+
+fn without_snapshots(settings: &mut NodeSettings) {
+    quick(settings);
+    (settings.snapshot_every, settings.snapshot_bytes) = (0, 0);
+}
+
+/// Fifteen checkpoints are passed; the digest is computed where it is attested next, and where a
+/// snapshot is taken.
+#[test]
+fn between_the_last_and_the_first_no_digest_is_computed() {
+    for (tune, digests) in [(without_snapshots as fn(&mut NodeSettings), 1..=4), (quick, 7..=11)] {
+        let (mut net, asker, counted) = tallying(Wrong::Nothing, tune);
+        caught_up(&mut net, &asker, 60);
+        let counted = counted.load(Ordering::Relaxed);
+        assert!(digests.contains(&counted), "{counted}");
+        // The snapshots are those that the others have.
+        let names = |i: usize| {
+            let names = net.disks[i].list().unwrap().into_iter();
+            names.filter(|name| name.starts_with("snapshot-")).collect::<Vec<_>>()
+        };
+        assert_eq!(names(3), names(2));
+    }
+}
+
+/// What stops replica 3 while it catches up with `wrong` going wrong at its first operation: where,
+/// and what differs.
+fn stops(wrong: Wrong, tune: fn(&mut NodeSettings)) -> (SeqNum, String) {
+    let (mut net, asker, _) = tallying(wrong, tune);
+    net.order(&asker, 61, 1);
+    net.until("it stops", |net| !net.stopped.is_empty());
+    match &net.stopped[..] {
+        [(ReplicaId(3), NodeError::StateDiffers { seq, what, .. })] => (*seq, what.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The first certificate that comes with the blocks finds another result.
+#[test]
+fn a_wrong_result_is_found_at_the_next_certificate() {
+    for tune in [without_snapshots, quick] {
+        let (seq, what) = stops(Wrong::Result, tune);
+        assert!(seq <= SeqNum(4) && what == "the results root", "{seq:?}: {what}");
+    }
+}
+
+/// A state that no result shows to be wrong is found when the replica would attest it, at the
+/// latest, and before it becomes a snapshot.
+#[test]
+fn a_wrong_state_is_found_at_the_last_certificate() {
+    let (seq, what) = stops(Wrong::State, without_snapshots);
+    assert!(seq > SeqNum(40) && what == "the state digest", "{seq:?}: {what}");
+    let (seq, what) = stops(Wrong::State, quick);
+    assert!(seq <= SeqNum(8) && what == "the state digest", "{seq:?}: {what}");
 }

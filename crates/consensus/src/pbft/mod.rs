@@ -542,6 +542,10 @@ impl<T: VoteTable> Protocol for Pbft<T> {
         is
     }
 
+    fn ahead(&self) -> Option<Arc<CertifiedCheckpoint>> {
+        self.ahead.clone()
+    }
+
     fn retry_after(&self) -> Duration {
         self.pool.retry_after()
     }

@@ -225,12 +225,13 @@ pub enum ToOrder {
         /// Whether to vote for it.
         accept: bool,
     },
-    /// Certified blocks were executed, and gave the certified state.
+    /// Certified blocks were executed, and gave the certified results.
     Replayed {
         /// What state stands at.
         certificate: Arc<CertifiedCheckpoint>,
-        /// Which of each client's requests are done there.
-        windows: BTreeMap<ClientId, RequestWindow>,
+        /// Which of each client's requests are done there: of the last run of blocks
+        /// ([`CertifiedBlocks::last`]), whose state is the certified one.
+        windows: Option<BTreeMap<ClientId, RequestWindow>>,
     },
     /// Pieces that are here: of our own state, or kept by an earlier fetch.
     Pieces(Box<Pieces>),

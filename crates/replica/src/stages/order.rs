@@ -398,6 +398,7 @@ impl<P: Protocol> OrderStage<P> {
                 }
                 self.target = None;
                 out.log.push_back(ToLog::Unstage);
+                let windows = windows.expect("the state was compared at the target");
                 self.tell(Event::CaughtUp { certificate, windows }, now, out)
             }
             ToOrder::Pieces(pieces) => {
@@ -408,16 +409,16 @@ impl<P: Protocol> OrderStage<P> {
             ToOrder::Installed { certificate, windows } => {
                 self.transfer.on_installed();
                 self.head = Head::at(&certificate.checkpoint);
-                let reached = certificate.checkpoint.seq;
-                match self.target.clone().filter(|target| target.checkpoint.seq > reached) {
+                // Others have gone on meanwhile: so far at once, with one comparison of states.
+                let seq = |target: &Arc<CertifiedCheckpoint>| target.checkpoint.seq;
+                let targets = self.target.take().into_iter().chain(self.protocol.ahead());
+                match targets.max_by_key(seq).filter(|target| seq(target) > seq(&certificate)) {
                     Some(target) => {
+                        self.target = Some(target.clone());
                         self.begin_blocks(target, now, out);
                         Ok(())
                     }
-                    None => {
-                        self.target = None;
-                        self.tell(Event::CaughtUp { certificate, windows }, now, out)
-                    }
+                    None => self.tell(Event::CaughtUp { certificate, windows }, now, out),
                 }
             }
             ToOrder::State { to, number, body } => {

@@ -195,7 +195,7 @@ mod tests {
         };
         let blocks = vec![block(1), block(1 + ordered.as_micros() as u64)];
         let certificate = Arc::new(CertifiedCheckpoint { checkpoint, signatures: vec![] });
-        ToExecute::Replay(CertifiedBlocks { blocks, certificate })
+        ToExecute::Replay(CertifiedBlocks { blocks, certificate, last: false })
     }
 
     #[test]
