@@ -1,9 +1,10 @@
-//! A storage that stops at the first failure, and a window to read a file through.
+//! A storage that stops at the first failure, files that are to go, and a window to read a file
+//! through.
 
 use crate::storage::TEMPORARY;
 use crate::{LedgerError, Storage};
 use bytes::Bytes;
-use std::io;
+use std::{fmt, io};
 use tercio_types::zoo::{Defence, stands};
 
 /// A storage that refuses every change after the first one that failed: a failed fsync may have
@@ -81,6 +82,43 @@ impl Disk {
             }
         }
         Ok(())
+    }
+}
+
+/// Files that nothing needs any more. To unlink a long file takes milliseconds on a busy disk, and
+/// whoever writes a log is waited for: so the log gives them to whoever has the time.
+///
+/// Until they are removed, and when the process dies before, they are as they were: the log that is
+/// opened next finds them, and lets them go again.
+pub struct Removal {
+    disk: Disk,
+    names: Vec<String>,
+}
+
+impl Removal {
+    /// Of files that `disk` lets go of.
+    pub(crate) fn new(disk: &mut Disk, names: Vec<String>) -> Result<Self, LedgerError> {
+        let storage = disk.change(|s| s.hand_over(&names))?;
+        Ok(Self { disk: Disk::new(storage), names })
+    }
+
+    /// Removes them, durably, one after the other, so that a crash leaves no gap in a row of
+    /// numbers; gives how many. Of one log, they are to be run in the order in which they came.
+    ///
+    /// # Errors
+    /// When the storage fails: the replica must stop then.
+    pub fn run(mut self) -> Result<usize, LedgerError> {
+        for name in &self.names {
+            self.disk.change(|s| s.remove(name))?;
+            self.disk.change(|s| s.sync_dir())?;
+        }
+        Ok(self.names.len())
+    }
+}
+
+impl fmt::Debug for Removal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Removal").field(&self.names).finish()
     }
 }
 

@@ -29,6 +29,7 @@ mod wal;
 pub use audit::{AuditFailure, AuditProgress, AuditReport, audit};
 pub use block_log::{Block, BlockLog, BlockLogSettings, Recovery, Wanted};
 pub use certificate::{CertificateError, attestation_key, verify};
+pub use disk::Removal;
 pub use error::LedgerError;
 pub use manifest::{DataDir, DataDirError, Identity};
 pub use records::Cut;

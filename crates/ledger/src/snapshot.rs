@@ -14,7 +14,7 @@
 //! to back with as much memory as its trees are deep, and any node or chunk is read by its offset
 //! alone. What the digests mean is for the caller to say; a file is whole or it is not there.
 
-use crate::disk::{Disk, Window};
+use crate::disk::{Disk, Removal, Window};
 use crate::records::{chain_at, check_origin, damage, le32, le64};
 use crate::storage::TEMPORARY;
 use crate::{DISK_VERSION, LedgerError, Storage};
@@ -258,11 +258,12 @@ impl SnapshotStore {
     }
 
     /// Ends the snapshot that is being written: it is durable and has its name. `roots` are where
-    /// its trees begin, by tree. Then all are removed but the last two and those that are read.
+    /// its trees begin, by tree. All others but the one before it and those that are read are given
+    /// to be removed.
     ///
     /// # Errors
     /// When the storage fails, now or before.
-    pub fn finish(&mut self, roots: &[(u8, u64)]) -> Result<(), LedgerError> {
+    pub fn finish(&mut self, roots: &[(u8, u64)]) -> Result<Option<Removal>, LedgerError> {
         let writing = self.writing();
         let before = writing.end();
         let (count, crcs) = (writing.count, writing.crcs.clone().finalize());
@@ -289,21 +290,24 @@ impl SnapshotStore {
         })?;
         self.kept.push(seq);
         self.kept.sort_unstable();
-        self.remove_surplus()
+        self.let_go_of_surplus()
     }
 
-    fn remove_surplus(&mut self) -> Result<(), LedgerError> {
+    fn let_go_of_surplus(&mut self) -> Result<Option<Removal>, LedgerError> {
         self.read.values_mut().for_each(|written| *written += 1);
         self.read.retain(|seq, written| *written <= 1 && self.kept.contains(seq));
         let mut surplus = self.kept.len().saturating_sub(KEPT);
         let mut most = self.kept.len().saturating_sub(KEPT_READ);
-        for seq in self.kept.clone() {
-            if surplus > 0 && (most > 0 || !self.read.contains_key(&seq)) {
-                self.remove(seq)?;
+        let mut names = Vec::new();
+        self.kept.retain(|seq| {
+            let goes = surplus > 0 && (most > 0 || !self.read.contains_key(seq));
+            if goes {
+                names.push(file_name(*seq));
                 (surplus, most) = (surplus - 1, most.saturating_sub(1));
             }
-        }
-        Ok(())
+            !goes
+        });
+        (!names.is_empty()).then(|| Removal::new(&mut self.disk, names)).transpose()
     }
 
     /// Removes a snapshot.

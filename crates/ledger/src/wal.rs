@@ -15,7 +15,7 @@
 //! since pruning keeps the last that nothing supersedes. So a log without any ([`Wal::is_blank`])
 //! was never begun, or is gone.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Removal};
 use crate::records::{self, Ahead, Cut, FILE_HEADER, FileKind, Ident, Record, RecordFile};
 use crate::{LedgerError, Storage};
 use bytes::Bytes;
@@ -237,27 +237,25 @@ impl Wal {
         Ok(())
     }
 
-    /// Removes closed files, oldest first, as long as all their records have a tag of at most
-    /// `stable`, but not the file of the last record of tag 0; gives how many. Whatever supersedes
-    /// records of tag 0 must have been appended before; it is made durable first.
+    /// Lets go of closed files, oldest first, as long as all their records have a tag of at most
+    /// `stable`, but not of the file of the last record of tag 0; gives them to be removed.
+    /// Whatever supersedes records of tag 0 must have been appended before; it is made durable
+    /// first.
     ///
     /// # Errors
     /// When the storage fails; the log is of no use then.
-    pub fn prune(&mut self, stable: u64) -> Result<usize, LedgerError> {
+    pub fn prune(&mut self, stable: u64) -> Result<Option<Removal>, LedgerError> {
         self.disk.check()?;
         let goes = |file: &&Closed| {
             file.highest_tag <= stable && self.lasting.is_none_or(|lasting| file.number < lasting)
         };
         let count = self.closed.iter().take_while(goes).count();
-        if count > 0 {
-            self.sync()?;
+        if count == 0 {
+            return Ok(None);
         }
-        for file in self.closed.drain(..count) {
-            self.disk.change(|s| s.remove(&file_name(file.number)))?;
-            // One after the other, so that a crash leaves no gap in the numbers.
-            self.disk.change(|s| s.sync_dir())?;
-        }
-        Ok(count)
+        self.sync()?;
+        let names = self.closed.drain(..count).map(|file| file_name(file.number)).collect();
+        Removal::new(&mut self.disk, names).map(Some)
     }
 
     /// How long the records of the file are that is not closed, buffered ones included.

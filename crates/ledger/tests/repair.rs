@@ -73,7 +73,7 @@ fn every_flipped_byte_is_found_and_mended() {
                 assert_eq!(first, 9, "only the end can be taken for a torn tail");
                 continue;
             }
-            log.scrub(u64::MAX).unwrap();
+            log.scrub(u64::MAX, u64::MAX).unwrap();
             let (damaged, _) = log.damage();
             assert!(damaged > 0, "byte {at} of segment {first} goes unnoticed");
             mend(&mut log, &all);
@@ -123,7 +123,7 @@ fn false_copies_are_refused() {
     let (mut storage, all) = log_of(11);
     storage.edit(&segment(5), |bytes| bytes[400] ^= 1);
     let mut log = open(&storage);
-    log.scrub(u64::MAX).unwrap();
+    log.scrub(u64::MAX, u64::MAX).unwrap();
     let damaged = files(&storage);
     let wanted = log.wanted().unwrap().unwrap();
     assert_eq!((wanted.from, wanted.to), (Height(5), Height(5)));
@@ -151,19 +151,35 @@ fn a_crash_in_mending_leaves_the_old_file_or_the_new_one() {
                 let mut storage = whole.fork();
                 storage.edit(&segment(first), |bytes| bytes[400] ^= 1);
                 let mut log = open(&storage);
-                log.scrub(u64::MAX).unwrap();
+                log.scrub(u64::MAX, u64::MAX).unwrap();
                 storage.fail_in(k);
                 let wanted = log.wanted().unwrap().unwrap();
                 let run = &all[wanted.from.0 as usize - 1..wanted.to.0 as usize];
                 let _ = log.repair(run);
                 storage.crash(&mut chooser(seed));
                 let mut log = open(&storage);
-                log.scrub(u64::MAX).unwrap();
+                log.scrub(u64::MAX, u64::MAX).unwrap();
                 mend(&mut log, &all);
                 drop(log);
                 assert_eq!(files(&storage), before);
             }
         }
+    }
+}
+
+/// Of small blocks it looks at so many as it may; and it says when it was at the end.
+#[test]
+fn scrubbing_counts_blocks_too() {
+    let (storage, all) = log_of(11);
+    let mut log = open(&storage);
+    for _ in 0..3 {
+        let took: Vec<_> = (0..4).map(|_| log.scrub(u64::MAX, 4).unwrap()).collect();
+        let len = |blocks: &[Block]| blocks.iter().map(|b| b.body.len() as u64 + 256).sum::<u64>();
+        assert_eq!(took[0], (len(&all[..4]), false));
+        assert_eq!(took[1], (len(&all[4..8]), false));
+        assert_eq!(took[2], (len(&all[8..]), true));
+        assert_eq!(took[3], (len(&all[..4]), false), "it begins again");
+        while !log.scrub(u64::MAX, 4).unwrap().1 {}
     }
 }
 
@@ -176,7 +192,7 @@ fn scrubbing_is_gentle_and_never_ends() {
     for _ in 0..3 {
         loop {
             calls += 1;
-            assert!(log.scrub(600).unwrap() < 600 + 256 + 200);
+            assert!(log.scrub(600, u64::MAX).unwrap().0 < 600 + 256 + 200);
             if log.damage().0 > 0 || calls > 200 {
                 break;
             }

@@ -5,7 +5,8 @@ mod common;
 use bytes::Bytes;
 use common::{CHAIN, blocks, certify, checkpoint, chooser};
 use tercio_ledger::{
-    Child, LedgerError, MemStorage, Snapshot, SnapshotHead, SnapshotRecord, SnapshotStore, Storage,
+    Child, LedgerError, MemStorage, Removal, Snapshot, SnapshotHead, SnapshotRecord, SnapshotStore,
+    Storage,
 };
 use tercio_types::{ChainId, Digest};
 
@@ -41,7 +42,7 @@ fn write(store: &mut SnapshotStore, snapshot: &Snapshot) -> Result<(), LedgerErr
             store.flush()?;
         }
     }
-    store.finish(&[(b'a', root.unwrap().offset)])
+    store.finish(&[(b'a', root.unwrap().offset)])?.map_or(Ok(0), Removal::run).map(|_| ())
 }
 
 #[test]

@@ -4,7 +4,8 @@ mod common;
 
 use common::{CHAIN, chooser};
 use proptest::prelude::*;
-use tercio_ledger::{LedgerError, MemStorage, Storage, Wal, WalRecord, WalSettings};
+use std::collections::VecDeque;
+use tercio_ledger::{LedgerError, MemStorage, Removal, Storage, Wal, WalRecord, WalSettings};
 use tercio_types::ChainId;
 
 const SMALL: WalSettings = WalSettings { file_bytes: 200, ahead_bytes: 0 };
@@ -258,12 +259,17 @@ fn foreign_missing_and_newer_files_are_named() {
     assert!(matches!(error, Some(LedgerError::Version { found: 4, .. })), "{error:?}");
 }
 
+/// Prunes, and removes what is to go at once; gives how many files.
+fn prune(wal: &mut Wal, stable: u64) -> Result<usize, LedgerError> {
+    wal.prune(stable)?.map_or(Ok(0), Removal::run)
+}
+
 #[test]
 fn pruning_removes_what_is_stable_and_nothing_else() {
     let storage = filled(40, SMALL);
     let (mut wal, _) = open(&storage).unwrap();
-    assert_eq!(wal.prune(0).unwrap(), 0);
-    assert!(wal.prune(20).unwrap() > 0);
+    assert_eq!(prune(&mut wal, 0).unwrap(), 0);
+    assert!(prune(&mut wal, 20).unwrap() > 0);
     let (_, records) = open(&storage).unwrap();
     assert!((21..=40).all(|i| records.iter().any(|r| r.tag == i)));
     assert!(records[0].tag > 10, "at most one file of stable records is left");
@@ -277,13 +283,40 @@ fn a_crash_in_pruning_leaves_no_gap() {
             let mut storage = filled(40, SMALL);
             let (mut wal, _) = open(&storage).unwrap();
             storage.fail_in(k);
-            let _ = wal.prune(35);
+            let _ = prune(&mut wal, 35);
             storage.crash(&mut chooser(seed));
             let (_, records) = open(&storage).unwrap();
             assert_records(&records, records[0].tag..=40);
             assert!(records[0].tag <= 36);
         }
     }
+}
+
+/// Files that are to go are no longer the log's, which goes on meanwhile. When the process dies
+/// before they went, the next finds them and lets them go again.
+#[test]
+fn what_is_to_go_may_stay_until_later() {
+    let storage = filled(40, SMALL);
+    let (mut wal, _) = open(&storage).unwrap();
+    let files = wal_files(&storage).len();
+    let removal = wal.prune(20).unwrap().expect("some are full of what is stable");
+    assert!(wal.prune(20).unwrap().is_none(), "once");
+    assert_eq!(wal_files(&storage).len(), files);
+    wal.append(41, &record(41).1).unwrap();
+    wal.sync().unwrap();
+    drop((removal, wal));
+    let (mut wal, records) = open(&storage).unwrap();
+    assert_records(&records, 1..=41);
+    let first = wal.prune(20).unwrap().expect("they are there again");
+    wal.append(42, &record(42).1).unwrap();
+    wal.sync().unwrap();
+    let second = wal.prune(30).unwrap().expect("more are stable now");
+    let gone = first.run().unwrap() + second.run().unwrap();
+    assert!(gone > 2 && wal_files(&storage).len() <= files + 1 - gone);
+    drop(wal);
+    let records = open(&storage).unwrap().1;
+    assert_records(&records, records[0].tag..=42);
+    assert!(records[0].tag > 20);
 }
 
 #[test]
@@ -293,7 +326,7 @@ fn a_record_of_tag_zero_keeps_no_file() {
     wal.append(0, &[1; 300]).unwrap();
     wal.flush().unwrap();
     wal.append(0, b"later").unwrap();
-    assert_eq!(wal.prune(0).unwrap(), 1);
+    assert_eq!(prune(&mut wal, 0).unwrap(), 1);
     // What supersedes it was made durable before it went.
     let mut storage = storage;
     storage.crash(&mut chooser(3));
@@ -311,11 +344,11 @@ fn the_last_record_of_tag_zero_stays() {
     wal.append(0, &[7; 300]).unwrap();
     wal.flush().unwrap();
     assert_eq!(wal.closed_files(), 1);
-    assert_eq!(wal.prune(9).unwrap(), 0);
+    assert_eq!(prune(&mut wal, 9).unwrap(), 0);
     drop(wal);
     let (mut wal, records) = open(&storage).unwrap();
     assert_eq!(records.last().map(|r| r.bytes.len()), Some(300));
-    assert_eq!(wal.prune(9).unwrap(), 0, "nor after a restart");
+    assert_eq!(prune(&mut wal, 9).unwrap(), 0, "nor after a restart");
 }
 
 /// A log that was begun can be told from one that is gone, wherever the power fails.
@@ -396,6 +429,7 @@ enum Step {
     Flush,
     Sync,
     Prune,
+    Remove,
     Fail(u8),
     Crash(u64),
     Kill,
@@ -407,6 +441,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Flush),
         2 => Just(Step::Sync),
         1 => Just(Step::Prune),
+        1 => Just(Step::Remove),
         1 => (0..6u8).prop_map(Step::Fail),
         1 => any::<u64>().prop_map(Step::Crash),
         1 => Just(Step::Kill),
@@ -428,6 +463,8 @@ proptest! {
         let settings = WalSettings { file_bytes, ahead_bytes };
         let mut storage = MemStorage::new();
         let (mut wal, _) = open_with(&storage, settings).unwrap();
+        // What is to go, and did not yet: it is forgotten when the process dies.
+        let mut removals = VecDeque::new();
         let mut appended: u64 = 0;
         let (mut flushed, mut synced, mut stable) = (0, 0, 0);
         for step in steps {
@@ -443,8 +480,9 @@ proptest! {
                 Step::Sync => wal.sync().map(|()| (flushed, synced) = (appended, appended)),
                 Step::Prune => {
                     stable = appended / 2;
-                    wal.prune(stable).map(|_| ())
+                    wal.prune(stable).map(|removal| removals.extend(removal))
                 }
+                Step::Remove => removals.pop_front().map_or(Ok(0), Removal::run).map(|_| ()),
                 Step::Fail(k) => {
                     storage.fail_in(k.into());
                     Ok(())
@@ -464,6 +502,7 @@ proptest! {
             };
             let (again, records) = open_with(&storage, settings).unwrap();
             wal = again;
+            removals.clear();
             if let (Some(first), Some(last)) = (records.first(), records.last()) {
                 prop_assert!(first.tag <= stable + 1, "{} was pruned above {stable}", first.tag);
                 prop_assert!(last.tag >= least && last.tag <= appended);

@@ -91,6 +91,12 @@ impl Storage for PageCache {
         self.storage.rename(from, to)
     }
 
+    fn hand_over(&mut self, names: &[String]) -> io::Result<Box<dyn Storage>> {
+        self.storage.hand_over(names)?;
+        let storage = DirStorage::open_existing(&self.path)?;
+        Ok(Box::new(Self { path: self.path.clone(), storage }))
+    }
+
     fn sync_dir(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -359,6 +359,8 @@ impl<P: Protocol> Stages<P> {
                     }
                     Syncs::Once | Syncs::Later => {}
                 }
+            } else if let Some(removal) = out.removals.pop_front() {
+                removal.run()?;
             } else if self.log.has_work() {
                 self.log.work(out)?;
             } else {

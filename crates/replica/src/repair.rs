@@ -86,6 +86,8 @@ pub(crate) struct Repair {
     /// When to ask again.
     pause: Option<Instant>,
     next_scrub: Option<Instant>,
+    /// When the scrubbing that is under way was asked for.
+    scrub_begun: Option<Instant>,
     status: RepairStatus,
 }
 
@@ -109,6 +111,7 @@ impl Repair {
             rounds: 0,
             pause: None,
             next_scrub: None,
+            scrub_begun: None,
             status: RepairStatus::default(),
         }
     }
@@ -126,7 +129,8 @@ impl Repair {
         let Health { scrubbed, damaged, repaired, wanted, took } = health;
         if let Some(bytes) = scrubbed {
             self.status.scrubbed_bytes += bytes;
-            self.next_scrub = (self.scrub_bytes > 0).then(|| now + SCRUB_INTERVAL);
+            let begun = self.scrub_begun.take().unwrap_or(now);
+            self.next_scrub = (self.scrub_bytes > 0).then(|| begun + SCRUB_INTERVAL);
         }
         (self.status.damaged, self.status.repaired) = (damaged, repaired);
         let placed = took.and(self.placing.take());
@@ -206,7 +210,7 @@ impl Repair {
     pub(crate) fn on_timeout(&mut self, now: Instant) -> Result<Vec<RepairStep>, NodeError> {
         let mut steps = Vec::new();
         if self.next_scrub.is_some_and(|at| at <= now) {
-            self.next_scrub = None;
+            (self.next_scrub, self.scrub_begun) = (None, Some(now));
             steps.push(RepairStep::Scrub(self.scrub_bytes));
         }
         if self.asked.is_some_and(|asked| asked.deadline <= now) {

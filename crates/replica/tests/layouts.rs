@@ -8,7 +8,8 @@ use std::fs;
 use std::sync::Mutex;
 use std::time::Duration;
 use tercio_execution::{AppError, Application, Context, Operation, Replies};
-use tercio_replica::{Durability, Layout, ReplicaHandle};
+use tercio_ledger::{MemStorage, Storage};
+use tercio_replica::{Data, Durability, Layout, NodeSettings, ReplicaConfig, ReplicaHandle};
 use tercio_types::{ClientId, Digest};
 
 const DURABILITIES: [Durability; 3] =
@@ -77,6 +78,54 @@ fn an_fsync_never_runs_with_consensus() {
             assert_eq!(under.execution_apart(), layout.execution_apart());
             assert_eq!(layout.under(Durability::Memory), layout);
         }
+    }
+}
+
+/// Lets go of what a disk holds, however a test ends.
+struct Releases(MemStorage);
+
+impl Drop for Releases {
+    fn drop(&mut self) {
+        self.0.hold_removals(false);
+    }
+}
+
+/// A disk that takes its time to remove a file holds nobody up: neither those who wait for a promise
+/// nor, when the log is there, the loop.
+#[test]
+fn a_slow_removal_holds_nobody_up() {
+    let small = |node: &mut NodeSettings| node.ledger.wal.file_bytes = 4096;
+    for (layout, durability) in
+        [(Layout::AllInOne, Durability::Memory), (Layout::LogApart, Durability::Sync)]
+    {
+        let mut net = Network::with(1, layout, durability, small, counter);
+        net.replicas[0].take().unwrap().stop().unwrap();
+        let mut disk = MemStorage::new();
+        disk.hold_removals(true);
+        let released = Releases(disk.clone());
+        let data = || Data::Memory(disk.clone());
+        net.restart_with(0, |net| ReplicaConfig { data: data(), ..net.config(0) });
+        let mut client = net.client(CLIENT);
+        let mut called = 0;
+        let mut call = |count: u64| {
+            for _ in 0..count {
+                called += 1;
+                assert_eq!(number(&client.call(Bytes::from_static(b"op")).unwrap()), called);
+            }
+        };
+        while disk.held_removals() == 0 {
+            call(8);
+        }
+        call(100);
+        assert_eq!(disk.held_removals(), 1, "one after the other");
+        let files = || {
+            let names = disk.list().unwrap();
+            names.iter().filter(|name| name.starts_with("wal-")).count()
+        };
+        let held = files();
+        drop(released);
+        wait("what was held is removed", || files() < held / 2);
+        net.replicas[0].take().unwrap().stop().unwrap();
     }
 }
 

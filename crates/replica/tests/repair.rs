@@ -5,6 +5,8 @@ mod common;
 
 use common::{Asker, CLIENT, Net};
 use tercio_ledger::{MemStorage, Storage, audit};
+use tercio_replica::Stages;
+use tercio_replica::stages::{Outbox, ToLog, ToOrder};
 use tercio_types::ReplicaId;
 
 /// The files of the block log with what is in them.
@@ -134,4 +136,33 @@ fn a_single_replica_names_the_place() {
     }
     let text = net.try_start(0).unwrap_err().to_string();
     assert!(text.contains(&name) && text.contains("damaged at byte"), "{text}");
+}
+
+/// What is looked at for damage is looked at a bite at a time, however small the blocks are; the log
+/// says how it is when all that was asked for was looked at.
+#[test]
+fn scrubbing_comes_in_bites() {
+    let (mut net, asker) = four();
+    net.order(&asker, 31, 70);
+    net.until("all are there", |net| net.agree() && net.all_at(100));
+    net.stop(2);
+    let mut disk = net.disks[2].clone();
+    let mut stages = Stages::open(&net.settings(2), &disk, common::counter(), net.now).unwrap();
+    let (log, mut out) = (&mut stages.log, Outbox::default());
+    let blocks = log.extent().1.0 - log.extent().0.0 + 1;
+    for (name, _) in segments(&disk) {
+        disk.edit(&name, |bytes| bytes[200..].iter_mut().for_each(|byte| *byte ^= 0x55));
+    }
+    log.handle(ToLog::Scrub { bytes: 1 << 20 }, &mut out).unwrap();
+    let mut bites = 0;
+    while out.order.is_empty() {
+        let before = log.blocks().damage().0;
+        assert!(log.has_work());
+        log.work(&mut out).unwrap();
+        assert!(log.blocks().damage().0 - before <= 16, "too many in one go");
+        bites += 1;
+    }
+    assert!(!log.has_work() && bites >= blocks / 16, "{bites} for {blocks} blocks");
+    let Some(ToOrder::Health(health)) = out.order.pop_front() else { panic!("{:?}", out.order) };
+    assert!(health.damaged + 1 >= blocks && health.scrubbed.is_some(), "{health:?}");
 }

@@ -203,6 +203,10 @@ impl Storage for Disk {
         self.note(done)
     }
 
+    fn hand_over(&mut self, _names: &[String]) -> io::Result<Box<dyn Storage>> {
+        Ok(Box::new(self.clone()))
+    }
+
     fn sync_dir(&mut self) -> io::Result<()> {
         self.change()?;
         let done = self.files.sync_dir();

@@ -318,27 +318,30 @@ impl BlockLog {
         Ok(SegmentHeader { base: false, capacity, chain, first: segment, parent: before.last })
     }
 
-    /// Reads about `bytes` further, checking everything that a block must be, and begins again at
-    /// the end. Gives how many bytes it read; what it found is in [`Self::damage`].
+    /// Reads about `bytes` further and at most `blocks` blocks, checking everything that a block
+    /// must be. Gives how many bytes it read, and whether it came to the end; then the next call
+    /// begins again. What it found is in [`Self::damage`].
     ///
     /// # Errors
     /// When the storage fails.
-    pub fn scrub(&mut self, bytes: u64) -> Result<u64, LedgerError> {
+    pub fn scrub(&mut self, bytes: u64, blocks: u64) -> Result<(u64, bool), LedgerError> {
         let mut read = 0;
-        while read < bytes {
+        for _ in 0..blocks {
+            if read >= bytes {
+                break;
+            }
             let first = self.first_height();
             let (height, parent) = match self.scrub.at {
                 Some((last, hash)) if last >= first && last < self.tip.0 => (last.next(), hash),
-                // A round ends here, and one begins with the next call.
                 Some(_) => {
                     self.scrub.at = None;
-                    return Ok(read);
+                    return Ok((read, true));
                 }
                 None => (first, None),
             };
             self.scrub.at = Some((height, None));
             match self.read(height) {
-                Ok(None) => return Ok(read),
+                Ok(None) => return Ok((read, true)),
                 Ok(Some(Block { header, body })) => {
                     read += body.len() as u64 + 256;
                     let whole = parent.is_none_or(|parent| parent == header.parent)
@@ -356,6 +359,6 @@ impl BlockLog {
                 Err(other) => return Err(other),
             }
         }
-        Ok(read)
+        Ok((read, false))
     }
 }

@@ -64,7 +64,11 @@ impl DirStorage {
             let synced = File::open(parent).and_then(|dir| dir.sync_all());
             synced.map_err(|e| describe("sync", parent, &e))?;
         }
-        Ok(Self { path, open: BTreeMap::new(), read: RefCell::new(None) })
+        Ok(Self::at(path))
+    }
+
+    fn at(path: PathBuf) -> Self {
+        Self { path, open: BTreeMap::new(), read: RefCell::new(None) }
     }
 
     /// Opens a directory that must exist.
@@ -74,7 +78,7 @@ impl DirStorage {
     pub fn open_existing(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         fs::read_dir(&path).map_err(|e| describe("open", &path, &e))?;
-        Ok(Self { path, open: BTreeMap::new(), read: RefCell::new(None) })
+        Ok(Self::at(path))
     }
 
     /// The directory.
@@ -193,6 +197,14 @@ impl Storage for DirStorage {
         self.read.take();
         let path = self.file_path(from);
         fs::rename(&path, self.file_path(to)).map_err(|e| describe("rename", &path, &e))
+    }
+
+    /// A file that is unlinked while somebody has it open is freed when that is closed, which takes
+    /// the time: so it is closed here before.
+    fn hand_over(&mut self, names: &[String]) -> io::Result<Box<dyn Storage>> {
+        names.iter().for_each(|name| drop(self.open.remove(name)));
+        self.read.take();
+        Ok(Box::new(Self::at(self.path.clone())))
     }
 
     fn sync_dir(&mut self) -> io::Result<()> {

@@ -4,13 +4,20 @@
 use super::Storage;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// A directory in memory. Clones are handles of the same directory, so that a test keeps one while
 /// a log owns another; a log that lived before a crash must not be used after it.
 #[derive(Clone, Debug, Default)]
 pub struct MemStorage {
-    shared: Arc<Mutex<Directory>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    directory: Mutex<Directory>,
+    /// Removals are not held any more.
+    released: Condvar,
 }
 
 type Inode = u64;
@@ -32,6 +39,9 @@ struct Directory {
     fail_in: Option<u64>,
     /// How many more bytes fit.
     room: Option<u64>,
+    /// Whether removals wait, and how many do.
+    holds: bool,
+    held: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -169,7 +179,7 @@ impl MemStorage {
     }
 
     fn lock(&self) -> MutexGuard<'_, Directory> {
-        self.shared.lock().expect("no holder panics")
+        self.shared.directory.lock().expect("no holder panics")
     }
 
     /// The power fails. Of bytes that were appended and not synced a prefix is left, its end
@@ -195,7 +205,8 @@ impl MemStorage {
     /// What a [`Self::crash`] now would leave, as a directory that shares nothing with this one.
     #[must_use]
     pub fn after_crash(&self, choose: &mut dyn FnMut(u64) -> u64) -> Self {
-        let mut copy = Self { shared: Arc::new(Mutex::new(self.lock().clone())) };
+        let directory = Mutex::new(self.lock().clone());
+        let mut copy = Self { shared: Arc::new(Shared { directory, ..Shared::default() }) };
         copy.crash(choose);
         copy
     }
@@ -216,6 +227,18 @@ impl MemStorage {
     /// Lets the disk be full after `bytes` more.
     pub fn full_after(&mut self, bytes: u64) {
         self.lock().room = Some(bytes);
+    }
+
+    /// Lets whoever removes a file wait, until this is called with `false`: a busy disk.
+    pub fn hold_removals(&mut self, hold: bool) {
+        self.lock().holds = hold;
+        self.shared.released.notify_all();
+    }
+
+    /// How many removals wait.
+    #[must_use]
+    pub fn held_removals(&self) -> usize {
+        self.lock().held
     }
 
     /// A file's bytes, as a process sees them.
@@ -324,6 +347,10 @@ impl Storage for MemStorage {
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
         let mut dir = self.lock();
+        dir.held += 1;
+        let released = self.shared.released.wait_while(dir, |dir| dir.holds);
+        let mut dir = released.expect("no holder panics");
+        dir.held -= 1;
         dir.step("remove", name)?;
         if !dir.names.contains_key(name) {
             return Err(not_found("remove", name));
@@ -338,6 +365,10 @@ impl Storage for MemStorage {
         let inode = *dir.names.get(from).ok_or_else(|| not_found("rename", from))?;
         dir.rename(NameChange::Rename(from.to_owned(), to.to_owned(), inode));
         Ok(())
+    }
+
+    fn hand_over(&mut self, _names: &[String]) -> io::Result<Box<dyn Storage>> {
+        Ok(Box::new(self.clone()))
     }
 
     fn sync_dir(&mut self) -> io::Result<()> {

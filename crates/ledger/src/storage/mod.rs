@@ -72,6 +72,13 @@ pub trait Storage: Send {
     /// `NotFound` when there is no such file.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
 
+    /// Another handle of the directory, with which another thread removes these files: this one
+    /// lets go of them, and must not name them again.
+    ///
+    /// # Errors
+    /// When there can be none.
+    fn hand_over(&mut self, names: &[String]) -> io::Result<Box<dyn Storage>>;
+
     /// Makes creations, renames and removals durable.
     ///
     /// # Errors

@@ -2,16 +2,19 @@
 //!
 //! - A record of the write-ahead log is acknowledged once it is durable, in the sense of the
 //!   durability that was asked for, together with all before it.
-//! - Old records go only when the blocks that replace them are as durable as they were.
+//! - Old records go only when the blocks that replace them are as durable as they were. Their files
+//!   are removed elsewhere ([`Removal`](tercio_ledger::Removal)).
 //! - A snapshot is written when the checkpoint that it stands for has a certificate, in slices
 //!   ([`LogStage::work`]), each made durable on its own, so that nothing waits long behind one.
 //! - Pieces of a state that comes from others are kept, without a sync, until it is whole. It is a
 //!   snapshot first, and only then they go and the block log begins anew.
+//! - The block log is looked at for damage in bites of 64 KiB and 16 blocks.
 //! - Blocks are read for others, at most about 1 MiB at a time; pieces of state from a snapshot's
 //!   file, at most about 256 KiB at a time.
 //!
 //! A failed write or sync stops the replica: what is on the disk is not known any more.
 
+use super::mend::Scrub;
 use super::{Outbox, StateAt, ToLog, ToOrder};
 use crate::NodeError;
 use crate::transfer::message::FetchState;
@@ -55,6 +58,8 @@ pub struct LogStage {
     /// Who wants pieces of a state.
     asked: VecDeque<(ReplicaId, u64, FetchState)>,
     server: Server,
+    /// What is to be looked at for damage.
+    pub(super) scrub: Option<Scrub>,
 }
 
 impl LogStage {
@@ -82,6 +87,7 @@ impl LogStage {
             installing: None,
             asked: VecDeque::new(),
             server: Server::default(),
+            scrub: None,
         }
     }
 
@@ -102,7 +108,7 @@ impl LogStage {
                 self.appended = id;
                 self.dirty = true;
             }
-            ToLog::Prune(stable) => self.prune(stable)?,
+            ToLog::Prune(stable) => self.prune(stable, out)?,
             ToLog::Certificate(certificate) => {
                 self.blocks.put_certificate(&certificate)?;
                 self.certified = Some(certificate);
@@ -154,16 +160,16 @@ impl LogStage {
                 self.asked.push_back((by, number, request));
             }
             ToLog::Fetch { by, request } => self.serve(by, request, out)?,
-            ToLog::Scrub { bytes } => self.scrub(bytes, out)?,
+            ToLog::Scrub { bytes } => self.scrub = Some(Scrub { left: bytes, read: 0 }),
             ToLog::Repair { copies } => self.repair(&copies, out)?,
         }
         Ok(())
     }
 
     /// Old records are replaced by blocks, which therefore come first.
-    fn prune(&mut self, stable: SeqNum) -> Result<(), LedgerError> {
+    fn prune(&mut self, stable: SeqNum, out: &mut Outbox) -> Result<(), LedgerError> {
         self.blocks.sync()?;
-        self.wal.prune(stable.0)?;
+        out.removals.extend(self.wal.prune(stable.0)?);
         Ok(())
     }
 
@@ -207,11 +213,12 @@ impl LogStage {
     /// Whether [`Self::work`] has something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.keep.is_some() || !self.asked.is_empty()
+        self.keep.is_some() || !self.asked.is_empty() || self.scrub.is_some()
     }
 
     /// Does a little of what can wait: a slice of a snapshot, an answer to a replica that fetches
-    /// state. Each takes about as long as writing or reading half a megabyte.
+    /// state, a look at the block log. Each takes at most about as long as writing or reading half
+    /// a megabyte.
     ///
     /// # Errors
     /// When the storage fails; the replica stops then.
@@ -224,8 +231,9 @@ impl LogStage {
             }
             out.order.push_back(ToOrder::State { to: by, number, body });
         }
+        self.scrub_a_bite(out)?;
         let Some((keep, _)) = &mut self.keep else { return Ok(()) };
-        if !keep.step(&mut self.snapshots)? {
+        if !keep.step(&mut self.snapshots, &mut out.removals)? {
             return Ok(());
         }
         self.keep = None;

@@ -8,6 +8,18 @@ use tercio_ledger::{Block, LedgerError};
 use tercio_types::ReplicaId;
 use tercio_wire::Encode;
 
+/// At most how much of the block log is looked at in one go: bytes and, since each takes a few
+/// system calls, blocks.
+const BITE: (u64, u64) = (64 << 10, 16);
+
+/// Looking at the block log for damage, a bite at a time.
+pub(super) struct Scrub {
+    /// How many bytes are left.
+    pub(super) left: u64,
+    /// How many were looked at.
+    pub(super) read: u64,
+}
+
 impl LogStage {
     /// Says how the log is.
     fn say_health(
@@ -22,8 +34,18 @@ impl LogStage {
         Ok(())
     }
 
-    pub(super) fn scrub(&mut self, bytes: u64, out: &mut Outbox) -> Result<(), NodeError> {
-        let read = self.blocks.scrub(bytes)?;
+    /// Takes a bite, and says how the log is when it was the last: all that was asked for was
+    /// looked at, or the log's end is reached.
+    pub(super) fn scrub_a_bite(&mut self, out: &mut Outbox) -> Result<(), NodeError> {
+        let Some(Scrub { left, read }) = &mut self.scrub else { return Ok(()) };
+        let (bytes, at_end) = self.blocks.scrub(BITE.0.min(*left), BITE.1)?;
+        *read += bytes;
+        *left = left.saturating_sub(bytes);
+        if *left > 0 && !at_end {
+            return Ok(());
+        }
+        let read = *read;
+        self.scrub = None;
         self.say_health(Some(read), None, out)
     }
 

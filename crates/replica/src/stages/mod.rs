@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::{Delivery, PersistId};
 use tercio_execution::TreeTop;
-use tercio_ledger::Block;
+use tercio_ledger::{Block, Removal};
 use tercio_types::{
     BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package,
     Principal, ReplicaId, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Timestamp, View,
@@ -279,6 +279,8 @@ pub struct Outbox {
     pub order: VecDeque<ToOrder>,
     /// Frames for others.
     pub send: VecDeque<(Principal, Bytes)>,
+    /// Files that are to go, for whoever has the time; in order.
+    pub removals: VecDeque<Removal>,
     /// For the links: who may open one from now on, when that has changed.
     pub membership: Option<Arc<Membership>>,
 }

@@ -8,6 +8,7 @@ use crate::{Durability, NodeError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::Arc;
 use std::time::Duration;
+use tercio_ledger::Removal;
 use tercio_transport::Waker;
 
 /// The most commands that execution does before it hands on what came of them.
@@ -21,6 +22,7 @@ pub(super) struct LogThread {
     pub(super) queue: Receiver<ToLog>,
     pub(super) work: Sender<Outbox>,
     pub(super) waker: Waker,
+    pub(super) removals: Sender<Removal>,
     pub(super) durability: Durability,
     pub(super) ending: Arc<Ending>,
 }
@@ -75,6 +77,8 @@ impl LogThread {
                 self.stage.work(&mut out)?;
                 rest.after(begin);
             }
+            // Who removes files is there as long as this thread is, or all end.
+            out.removals.drain(..).for_each(|removal| drop(self.removals.send(removal)));
             if !out.order.is_empty() && self.work.send(out).is_ok() {
                 self.waker.wake();
             }

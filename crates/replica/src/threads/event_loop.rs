@@ -15,6 +15,7 @@ use std::time::Duration;
 use tercio_consensus::Instant;
 use tercio_consensus::pbft::Pbft;
 use tercio_execution::{AppError, Application};
+use tercio_ledger::Removal;
 use tercio_transport::{Transport, TransportEvent};
 use tercio_types::Principal;
 
@@ -76,6 +77,8 @@ pub(super) struct LoopThread {
     /// Looks at operations when execution is elsewhere.
     pub(super) checker: Option<Box<dyn Application>>,
     pub(super) outbox: Outbox,
+    /// For whoever removes files.
+    pub(super) removals: Sender<Removal>,
     /// What came of commands elsewhere.
     pub(super) done: Receiver<Outbox>,
     pub(super) asked: Receiver<Sender<NodeStatus>>,
@@ -94,6 +97,7 @@ impl LoopThread {
         let result = self.turn_until_ended();
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.status();
         let Self { log, mut execute, gentle, done, others, ending, home, mut outbox, .. } = self;
+        drop(self.removals);
         if result.is_err() {
             ending.set(AT_ONCE);
         }
@@ -262,6 +266,8 @@ impl LoopThread {
                 break;
             }
         }
+        // Who removes files is there as long as this thread is, or all end.
+        out.removals.drain(..).for_each(|removal| drop(self.removals.send(removal)));
         if let Some(membership) = out.membership.take() {
             self.transport.set_membership(membership);
         }

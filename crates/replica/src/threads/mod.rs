@@ -8,6 +8,7 @@
 //!   on; so nobody waits in a circle.
 //! - What a replica that is behind has to compute is on a thread of low priority ([`gentle`]), and
 //!   what can wait takes a fifth of the log's thread ([`rest`]).
+//! - Files that nothing needs any more are removed by a thread of their own ([`upkeep`]).
 //! - A thread that has done a batch of work wakes the loop once.
 //! - Group commit: the log thread takes all that waits, writes it with one append, and syncs as the
 //!   durability says; meanwhile the next group gathers.
@@ -18,6 +19,7 @@ mod event_loop;
 mod gentle;
 mod peers;
 mod rest;
+mod upkeep;
 
 use crate::config::{Data, ReplicaConfig};
 use crate::stages::Stages;
@@ -38,6 +40,7 @@ use tercio_execution::Application;
 use tercio_ledger::{DataDir, Identity};
 use tercio_transport::{Transport, Waker};
 use tercio_types::Principal;
+use upkeep::UpkeepThread;
 
 /// How many commands may wait before execution: as many batches may be in memory because of it.
 const EXECUTE_QUEUE: usize = 128;
@@ -249,6 +252,9 @@ pub fn start(
     let spawner = Spawner { name: format!("tercio-{replica}"), ending: &ending, waker: &waker };
     let (work, done) = bounded(LOOP_QUEUE);
     let mut others = Vec::new();
+    let (removals, queue) = unbounded();
+    let thread = UpkeepThread { queue, ending: ending.clone() };
+    others.push(spawner.spawn("upkeep", move || thread.run())?);
     let log = if layout.log_apart() {
         let (commands, queue) = bounded(LOG_QUEUE);
         let thread = LogThread {
@@ -256,6 +262,7 @@ pub fn start(
             queue,
             work: work.clone(),
             waker: waker.clone(),
+            removals: removals.clone(),
             durability: node.durability,
             ending: ending.clone(),
         };
@@ -282,7 +289,7 @@ pub fn start(
     } else {
         (Seat::Here(execute), Some(lender))
     };
-    // Execution ends before the log, which still gets its blocks.
+    // Execution ends before the log, which still gets its blocks, and the log before upkeep.
     others.reverse();
     let looping = LoopThread {
         transport,
@@ -293,6 +300,7 @@ pub fn start(
         rest: Rest::default(),
         checker,
         outbox,
+        removals,
         done,
         asked,
         clock,

@@ -1,9 +1,10 @@
 //! Writes a snapshot in slices, with its trees.
 
 use bytes::Bytes;
+use std::collections::VecDeque;
 use tercio_crypto::hash;
 use tercio_execution::TreeBuilder;
-use tercio_ledger::{Child, LedgerError, SnapshotHead, SnapshotStore};
+use tercio_ledger::{Child, LedgerError, Removal, SnapshotHead, SnapshotStore};
 use tercio_types::{Digest, Suite};
 
 /// About how many bytes are written at a time: what is behind it waits that long, with an fsync.
@@ -32,12 +33,17 @@ impl Keep {
         Ok(store.begin(head)?.then_some(keep))
     }
 
-    /// Writes a slice; whether that was the last and the snapshot is durable.
-    pub(crate) fn step(&mut self, store: &mut SnapshotStore) -> Result<bool, LedgerError> {
+    /// Writes a slice; whether that was the last and the snapshot is durable. What it takes the
+    /// place of goes to `removals`.
+    pub(crate) fn step(
+        &mut self,
+        store: &mut SnapshotStore,
+        removals: &mut VecDeque<Removal>,
+    ) -> Result<bool, LedgerError> {
         while store.buffered() < SLICE {
             let Some((label, chunk)) = self.chunks.next() else {
                 self.end_tree(store);
-                store.finish(&self.roots)?;
+                removals.extend(store.finish(&self.roots)?);
                 return Ok(true);
             };
             let kind = *label.first().expect("labels of the engine begin with a kind");

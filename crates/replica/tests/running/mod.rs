@@ -113,8 +113,13 @@ impl Network {
     /// Starts a replica again on its address, once the system gives that again: while the replica
     /// was down, a connection of another test may have taken the port.
     pub(crate) fn restart(&mut self, i: usize) {
+        self.restart_with(i, |net| net.config(i));
+    }
+
+    /// The same, with another configuration.
+    pub(crate) fn restart_with(&mut self, i: usize, config: impl Fn(&Self) -> ReplicaConfig) {
         let started = std::cell::RefCell::new(None);
-        wait("the port is free", || match start(self.config(i), self.app) {
+        wait("the port is free", || match start(config(self), self.app) {
             Ok(handle) => {
                 *started.borrow_mut() = Some(handle);
                 true
