@@ -3,7 +3,7 @@
 //!
 //! - [`calibrate`] measures the primitives that a replicated request is made of and derives from
 //!   them a ceiling for this machine. Every other figure is reported as a fraction of it.
-//! - [`network`] makes networks on this machine, of processes ([`process`]) or threads, [`local`] one
+//! - [`network`] makes networks on this machine, of processes ([`process`], [`reports`]) or threads, [`local`] one
 //!   in this process to play with; [`load`] puts load on them, open-loop by default. [`bft`] measures
 //!   ordering so, [`backlog`] says whether a load is kept up with, [`auth`] what authenticators cost it, [`fault`] what a dead replica costs, [`overload`] what too much load does,
 //!   [`transfer`] how a replica without its disk comes back.
@@ -24,6 +24,7 @@ mod machine;
 pub mod network;
 pub mod overload;
 pub mod process;
+pub mod reports;
 pub mod setup;
 pub mod transfer;
 pub mod usage;

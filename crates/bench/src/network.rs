@@ -1,14 +1,12 @@
 //! Networks on this machine: keys, genesis, a home for each replica, and the replicas themselves,
 //! as processes or as threads of this one.
 
-use crate::poll_until;
 use crate::process::{ProcessError, ReplicaProcess};
 use crate::usage::{self, Usage};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use tercio_client::{Client, ClientAuth, ConnectError, CoreSettings};
 use tercio_crypto::{KeyError, SchemeError, SecretKey, SigningSecret};
 use tercio_replica::client_home::create_client_home;
@@ -20,9 +18,6 @@ use tercio_replica::{
 };
 use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Scheme, Suite};
 use thiserror::Error;
-
-/// How long replicas may take to come to one state when the load is over.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What network to make.
 #[derive(Clone, Debug)]
@@ -468,52 +463,4 @@ pub fn spawn_all(
         replica.wait_ready()?;
     }
     Ok(all)
-}
-
-/// Waits until all replicas stand at one height, with a checkpoint there, and gives what they say.
-///
-/// # Errors
-/// When one ends, or they do not come to one height, in words.
-pub fn settle(replicas: &mut [ReplicaProcess]) -> Result<Vec<ReplicaReport>, String> {
-    let settled = poll_until(PATIENCE, || {
-        for replica in replicas.iter_mut() {
-            if let Err(ended) = replica.check() {
-                return Some(Err(ended.to_string()));
-            }
-        }
-        let reports: Vec<_> = replicas.iter().filter_map(ReplicaProcess::report).collect();
-        (reports.len() == replicas.len() && standing(&reports)).then_some(Ok(reports))
-    });
-    settled.unwrap_or_else(|| {
-        let heights: Vec<_> = (replicas.iter())
-            .map(|r| match r.report() {
-                Some(report) => format!(
-                    "replica {} at height {} (checkpoint {})",
-                    report.id, report.height, report.checkpoint_height
-                ),
-                None => format!("replica {} silent", r.id()),
-            })
-            .collect();
-        Err(format!(
-            "the replicas did not come to one height within {} s: {}",
-            PATIENCE.as_secs(),
-            heights.join(", ")
-        ))
-    })
-}
-
-/// Whether all are at one height that a checkpoint of theirs covers.
-fn standing(reports: &[ReplicaReport]) -> bool {
-    let first = &reports[0];
-    reports.iter().all(|r| {
-        r.height == first.height
-            && r.checkpoint_height == r.height
-            && r.checkpoint_seq == first.checkpoint_seq
-    })
-}
-
-/// The report of the greatest view.
-#[must_use]
-pub fn latest(replicas: &[ReplicaProcess]) -> Option<ReplicaReport> {
-    replicas.iter().filter_map(ReplicaProcess::report).max_by_key(|report| report.view)
 }

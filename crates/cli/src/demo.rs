@@ -16,7 +16,7 @@ use std::time::Duration;
 use tercio_bench::figures::{LatencyUs, round};
 use tercio_bench::network::{self, Network, Spec};
 use tercio_bench::process::ReplicaProcess;
-use tercio_bench::{Machine, now};
+use tercio_bench::{Machine, now, reports};
 use tercio_client::Client;
 use tercio_exchange::flow::Flow;
 use tercio_exchange::replay::Event;
@@ -180,7 +180,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         send(&source, &mut clients, &mut replicas, homes, &bar).map_err(Failure::new)?;
     let seconds = begin.elapsed().as_secs_f64();
     bar.set_message("waiting until all replicas agree");
-    let last = network::settle(&mut replicas).map_err(Failure::new)?;
+    let last = reports::settle(&mut replicas).map_err(Failure::new)?;
     let unknown = match &source {
         Source::File(events) => Some(files::write_results(
             events,

@@ -15,9 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tercio_bench::network::{self, Network, Spec, home};
 use tercio_bench::process::ReplicaProcess;
-use tercio_bench::{now, poll_until};
+use tercio_bench::{now, poll_until, reports};
 use tercio_client::Client;
-use tercio_replica::report::ReplicaReport;
 
 const CLIENTS: usize = 16;
 /// How many results each client gets between the steps of a round.
@@ -71,23 +70,6 @@ fn wait<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     poll_until(PATIENCE, condition).unwrap_or_else(|| panic!("the network did not {what}"))
 }
 
-/// When each replica last wrote its report.
-fn reported(replicas: &[ReplicaProcess]) -> Vec<u64> {
-    let written = |replica: &ReplicaProcess| replica.report().map_or(0, |r| r.written_unix_ms);
-    replicas.iter().map(written).collect()
-}
-
-/// What one says of a view that a quorum is in, by reports that are newer than those `before`: an
-/// older one may name a primary that is none any more.
-fn leader(replicas: &[ReplicaProcess], before: &[u64]) -> Option<ReplicaReport> {
-    let reports = replicas.iter().zip(before).filter_map(|(replica, before)| {
-        replica.report().filter(|report| report.written_unix_ms > *before && !report.changing)
-    });
-    let reports: Vec<ReplicaReport> = reports.collect();
-    let with = |view| reports.iter().filter(|report| report.view == view).count();
-    reports.iter().find(|report| with(report.view) > 2 * replicas.len() / 3).cloned()
-}
-
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
@@ -116,8 +98,8 @@ fn a_primary_that_is_killed_under_load_costs_a_moment_and_nothing_else() {
         for round in 1..=rounds {
             some_more(&seen, &mut replicas, None);
             seen.iter().for_each(|seen| seen.gap.lock().unwrap().1 = Duration::ZERO);
-            let before = reported(&replicas);
-            let leader = wait("say who leads", || leader(&replicas, &before));
+            let before = reports::written(&replicas);
+            let leader = reports::leader(&replicas, &before).unwrap();
             let victim = usize::from(leader.primary);
             replicas[victim].kill().unwrap();
             some_more(&seen, &mut replicas, Some(victim));
@@ -144,7 +126,7 @@ fn a_primary_that_is_killed_under_load_costs_a_moment_and_nothing_else() {
         }
     });
 
-    let last = network::settle(&mut replicas).unwrap();
+    let last = reports::settle(&mut replicas).unwrap();
     assert!(last.iter().all(|report| report.state_digest == last[0].state_digest), "{last:?}");
     // Each operation added one, and each was told the total after it: all of them, each once.
     let totals: Vec<Vec<u64>> =

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
 use tercio_bench::network;
 use tercio_bench::process::ReplicaProcess;
-use tercio_bench::{now, pause, poll_until};
+use tercio_bench::{now, pause, poll_until, reports};
 use tercio_replica::report::ReplicaReport;
 
 /// How long each step may take before the demonstration is given up.
@@ -69,7 +69,9 @@ impl Watch<'_> {
     ) -> Result<Crash, String> {
         let begin = now();
         self.until(|| self.half_way(begin));
-        let leader = network::latest(replicas).ok_or("no replica reports its view")?;
+        // Nobody was killed yet, so that any report of theirs will do: a newer one may come when
+        // all orders are done.
+        let leader = reports::leader(replicas, &vec![0; replicas.len()])?;
         let victim = usize::from(leader.primary);
         self.bar.set_message(format!("replica {victim}, the primary, is killed"));
         let killed = now();
