@@ -9,9 +9,11 @@ use tercio_crypto::{SecretKey, agreement};
 use tercio_types::{ClientId, Membership, Principal, PublicKey, ReplicaId, Suite};
 use tercio_wire::WIRE_VERSION;
 
-/// The version of handshake, protocol and disk formats that this build speaks; any other is
-/// refused.
-pub const PROTOCOL_VERSION: u8 = 1;
+/// The version of what replicas and clients must do alike, beyond the bytes that they exchange:
+/// handshake, ordering, execution. Any other is refused. Version 1 knew no operations of the engine
+/// itself: it answers one that adds a client with 'not supported', where others add it, and has
+/// another state from there on.
+pub const PROTOCOL_VERSION: u8 = 2;
 
 /// The bytes of a hello.
 const HELLO: usize = 64;
