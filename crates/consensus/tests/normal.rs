@@ -245,6 +245,45 @@ fn w2_numbers_beyond_the_watermarks_cost_nothing() {
     assert!(status.dropped["above_watermark"] > 20_000);
 }
 
+/// W2: what is passed over unverified is what would be dropped for its number, and nothing else:
+/// proposals and votes of any view, from the first number on that is refused.
+#[test]
+fn w2_what_is_passed_over_would_be_dropped() {
+    let mut net = Net::with(4, |_| {});
+    net.filter = Box::new(|_, to, _| to != 1);
+    let batch = Batch { packages: vec![net.package(0, 1, 1, None)], ..Batch::default() };
+    let batch = std::sync::Arc::new(tercio_wire::EncodedBatch::new(batch, SUITE));
+    let refused = |net: &Net| net.status(1).dropped.get("above_watermark").copied().unwrap_or(0);
+    let last = 2 * net.settings.window;
+    let mut kinds = BTreeSet::new();
+    for (view, seq) in (0..2).flat_map(|view| (last - 2..=last + 2).map(move |seq| (view, seq))) {
+        let (view, seq, digest) = (View(view), SeqNum(seq), batch.digest);
+        for message in [
+            PbftMessage::PrePrepare { view, seq, batch: batch.clone() },
+            PbftMessage::Prepare { view, seq, digest },
+            PbftMessage::Commit { view, seq, digest },
+        ] {
+            let elsewhere = view.0 > 0 && matches!(message, PbftMessage::PrePrepare { .. });
+            let frame = net.frame(0, &message);
+            let (kind, number) = tercio_wire::Key::peek(&frame).unwrap();
+            kinds.insert(kind.0);
+            let before = refused(&net);
+            let passed = net.peer(1).pbft.passes_over(kind, SeqNum(number));
+            assert_eq!(passed, seq.0 > last, "{message:?}");
+            assert_eq!(refused(&net) - before, u64::from(passed), "it counts as dropped");
+            let message = net.verify(1, &frame);
+            net.handle(1, Event::Message(message));
+            let at_last = refused(&net) - before - u64::from(passed);
+            // A proposal of another view is dropped for that.
+            assert_eq!(at_last, u64::from(passed && !elsewhere), "{seq} of {view}");
+        }
+    }
+    assert_eq!(kinds.len(), 3);
+    let passed = (0..=u8::MAX)
+        .filter(|k| net.peer(1).pbft.passes_over(tercio_wire::Kind(*k), SeqNum(u64::MAX)));
+    assert!(passed.eq(kinds), "nothing that is not of one number");
+}
+
 /// W2: a primary cannot make a replica keep any amount of bytes between the watermarks.
 #[test]
 fn w2_what_is_proposed_is_bounded_in_bytes() {

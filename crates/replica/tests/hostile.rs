@@ -11,12 +11,15 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tercio_client::Client;
+use tercio_consensus::pbft::PbftMessage;
 use tercio_crypto::{Instance, Keyring, SecretKey};
 use tercio_replica::sync::FetchBlocks;
 use tercio_replica::{Durability, Layout};
 use tercio_transport::{Transport, TransportEvent};
-use tercio_types::{Authenticator, ChainId, ClientId, Height, Principal, ReplicaId, Suite, Tag};
-use tercio_wire::{CLIENT_SENDER, Frame, Key, Kind};
+use tercio_types::{
+    Authenticator, Batch, ChainId, ClientId, Height, Principal, ReplicaId, SeqNum, Suite, Tag, View,
+};
+use tercio_wire::{AUTHENTICATED, CLIENT_SENDER, EncodedBatch, Frame, Key, Kind, Message};
 
 /// Sends one frame to replica 1 and expects it to be dropped for this reason, and nothing else to
 /// happen.
@@ -346,5 +349,28 @@ fn what_is_far_ahead_is_not_verified() {
             .filter_map(|dropped| dropped.get(reason))
             .sum();
         assert_eq!(all, count, "{reason}: {:?} {:?}", status.dropped, status.protocol.dropped);
+    }
+}
+
+/// Of a proposal that is far ahead no client's signature is checked, as it is of one that is not.
+#[test]
+fn no_signature_of_what_is_far_ahead_is_checked() {
+    for (number, checked) in [(1 << 40, 0), (3, 5)] {
+        let mut net = Net::new(4);
+        let asker = Asker::new(CLIENT, &net.membership);
+        let from = Principal::Replica(ReplicaId(0));
+        let keyring = Keyring::new(from, secret(0), net.membership.clone(), Instance::default());
+        let packages = (1..=5).map(|first| asker.package(first, 0, &[b"op"])).collect();
+        let batch = EncodedBatch::new(Batch { packages, ..Batch::default() }, Suite::default());
+        let (view, seq) = (View(0), SeqNum(number));
+        let proposal = PbftMessage::PrePrepare { view, seq, batch: Arc::new(batch) };
+        let said = |key: &[u8; AUTHENTICATED]| keyring.mac_vector(key);
+        let frame = proposal.to_frame(ReplicaId(0), Suite::default(), said).to_bytes();
+        net.nodes[1].as_mut().unwrap().handle_frame(from, &frame, net.now);
+        net.work(1);
+        let status = net.status(1);
+        assert_eq!(status.checked.signatures, checked, "{:?}", status.dropped);
+        assert_eq!(status.protocol.dropped.contains_key("above_watermark"), checked == 0);
+        assert_eq!(status.protocol.slots, usize::from(checked > 0), "that one is of use");
     }
 }
