@@ -79,15 +79,30 @@ fn together(net: &mut Net<Pbft>, asker: &Asker, next: u64) {
     assert!(net.stopped.is_empty(), "{:?}", net.stopped);
 }
 
+/// Replica 3 misses so many operations under `keys` keys, and loses its disk.
+fn lose(net: &mut Net<Pbft>, asker: &Asker, count: u64, keys: u64) {
+    net.stop(3);
+    write(net, asker, 1, count, keys);
+    net.disks[3] = Default::default();
+}
+
+/// The same, and it comes back.
+fn come_back(net: &mut Net<Pbft>, asker: &Asker, count: u64, keys: u64) {
+    lose(net, asker, count, keys);
+    net.start(3);
+    together(net, asker, count + 1);
+}
+
+fn restart(net: &mut Net<Pbft>) {
+    net.stop(3);
+    net.start(3);
+}
+
 #[test]
 fn a_new_replica_joins_from_a_snapshot_alone() {
     let mut net = net(forgetful);
     let asker = Asker::new(CLIENT, &net.membership);
-    net.stop(3);
-    write(&mut net, &asker, 1, 100, 60);
-    net.disks[3] = Default::default();
-    net.start(3);
-    together(&mut net, &asker, 101);
+    come_back(&mut net, &asker, 100, 60);
     let status = transfer(&net, 3);
     assert_eq!(status.phase, "done");
     assert!(status.height >= Height(60) && status.chunks > 5, "{status:?}");
@@ -100,8 +115,7 @@ fn a_new_replica_joins_from_a_snapshot_alone() {
     net.settle();
     assert_eq!(net.replies(CLIENT, 90).len(), 4);
     let before = net.status(3);
-    net.stop(3);
-    net.start(3);
+    restart(&mut net);
     assert_eq!(net.status(3).block, before.block);
     together(&mut net, &asker, 102);
 }
@@ -147,11 +161,7 @@ fn the_engines_own_chunk_comes_too() {
         settings.lag = 3;
     });
     let asker = Asker::new(CLIENT, &net.membership);
-    net.stop(3);
-    write(&mut net, &asker, 1, 60, 20);
-    net.disks[3] = Default::default();
-    net.start(3);
-    together(&mut net, &asker, 61);
+    come_back(&mut net, &asker, 60, 20);
     assert_eq!(transfer(&net, 3).phase, "done");
 }
 
@@ -165,11 +175,7 @@ fn the_shorter_way_is_taken() {
             settings.sync.state_after = 20;
         });
         let asker = Asker::new(CLIENT, &net.membership);
-        net.stop(3);
-        write(&mut net, &asker, 1, 100, keys);
-        net.disks[3] = Default::default();
-        net.start(3);
-        together(&mut net, &asker, 101);
+        come_back(&mut net, &asker, 100, keys);
         assert_eq!(transfer(&net, 3).phase, phase);
     }
 }
@@ -183,11 +189,7 @@ fn far_behind_without_a_state_to_be_had() {
         (settings.snapshot_every, settings.snapshot_bytes) = (0, 0);
     });
     let asker = Asker::new(CLIENT, &net.membership);
-    net.stop(3);
-    write(&mut net, &asker, 1, 100, 10);
-    net.disks[3] = Default::default();
-    net.start(3);
-    together(&mut net, &asker, 101);
+    come_back(&mut net, &asker, 100, 10);
     assert_eq!(transfer(&net, 3).phase, "blocks");
 }
 
@@ -215,9 +217,7 @@ fn lie(net: &mut Net<Pbft>, liars: &'static [u16], lie: Lie) {
 fn survives(reason: &'static str, how: impl Fn(State) -> Option<Bytes> + 'static) {
     let mut net = net(forgetful);
     let asker = Asker::new(CLIENT, &net.membership);
-    net.stop(3);
-    write(&mut net, &asker, 1, 100, 60);
-    net.disks[3] = Default::default();
+    lose(&mut net, &asker, 100, 60);
     lie(&mut net, &[0, 1], Rc::new(how));
     net.start(3);
     together(&mut net, &asker, 101);
@@ -347,9 +347,7 @@ fn a_source_that_repeats_its_offer_instead_of_pieces_is_dropped() {
 fn when_nobody_helps_another_round_begins() {
     let mut net = net(forgetful);
     let asker = Asker::new(CLIENT, &net.membership);
-    net.stop(3);
-    write(&mut net, &asker, 1, 100, 60);
-    net.disks[3] = Default::default();
+    lose(&mut net, &asker, 100, 60);
     let lies = Rc::new(Cell::new(0));
     let told = lies.clone();
     lie(
@@ -375,9 +373,7 @@ fn when_nobody_helps_another_round_begins() {
 fn what_was_fetched_is_kept_when_the_sources_move_on() {
     let mut net = net(forgetful);
     let asker = Asker::new(CLIENT, &net.membership);
-    net.stop(3);
-    write(&mut net, &asker, 1, 400, 400);
-    net.disks[3] = Default::default();
+    lose(&mut net, &asker, 400, 400);
     let seen = Cell::new(0);
     lie(
         &mut net,
@@ -413,9 +409,7 @@ fn a_fetch_that_was_cut_off_goes_on_after_a_restart() {
     for (harm, reused) in [("none", true), ("power", false), ("damage", true), ("header", false)] {
         let mut net = net(forgetful);
         let asker = Asker::new(CLIENT, &net.membership);
-        net.stop(3);
-        write(&mut net, &asker, 1, 400, 400);
-        net.disks[3] = Default::default();
+        lose(&mut net, &asker, 400, 400);
         let seen = Cell::new(0);
         lie(
             &mut net,
@@ -464,9 +458,7 @@ fn a_fetch_that_was_cut_off_goes_on_after_a_restart() {
 fn what_is_kept_on_disk_is_bounded() {
     let mut net = net(forgetful);
     let asker = Asker::new(CLIENT, &net.membership);
-    net.stop(3);
-    write(&mut net, &asker, 1, 400, 400);
-    net.disks[3] = Default::default();
+    lose(&mut net, &asker, 400, 400);
     lie(
         &mut net,
         &[0, 1, 2],
@@ -588,8 +580,7 @@ fn with_all_snapshots_damaged_the_state_is_fetched() {
     together(&mut net, &asker, 101);
     assert_eq!(transfer(&net, 3).phase, "done");
     let before = net.status(3);
-    net.stop(3);
-    net.start(3);
+    restart(&mut net);
     assert_eq!(net.status(3).block, before.block);
     together(&mut net, &asker, 102);
 }

@@ -433,3 +433,12 @@ impl Net {
         self.peers[i].as_ref().unwrap().pbft.status()
     }
 }
+
+/// Hands a package to every replica that runs, as a client does that was not answered.
+pub fn to_all(net: &mut Net, package: &Package) {
+    for i in 0..net.peers.len() {
+        if net.peers[i].is_some() {
+            net.request(i, package);
+        }
+    }
+}
