@@ -8,12 +8,14 @@
 //! MACs that enough other replicas have handed to us too. A client can make tags that are good for
 //! one replica alone; that replica must not leave its view over them (f16).
 
+mod waiting;
+
 use crate::Instant;
 use crate::admission::Admission as Measured;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tercio_types::zoo::{Defence, stands};
-use tercio_types::{ClientId, Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow};
+use tercio_types::{ClientId, Package, ReplicaSet, RequestSeq, RequestWindow};
 use tercio_wire::package_len;
 
 /// Bounds on requests that wait.
@@ -238,59 +240,6 @@ impl RequestPool {
         self.measured.hint(self.queued_ops)
     }
 
-    /// Its client has sent a waiting package again: it is to be handed on once more.
-    pub fn sent_again(&mut self, (client, first): (ClientId, RequestSeq), now: Instant) {
-        let key = (client, first);
-        if let Some(pending) = self.find_mut(&key).filter(|p| !p.to_forward) {
-            pending.to_forward = true;
-            let id = pending.id;
-            self.unforwarded.push_back((now, id, key));
-        }
-    }
-
-    /// From now on the request is held against the primary.
-    fn hold(&mut self, key: Key, since: Instant) {
-        let Some(pending) = self.find_mut(&key) else { return };
-        if pending.held_since.is_none() {
-            pending.held_since = Some(since);
-            let id = pending.id;
-            self.held.insert((since, id), key);
-        }
-    }
-
-    /// Another replica has handed us a package that we hold. When enough have, it counts as held
-    /// against the primary since `since`.
-    pub fn vouch(&mut self, package: &Package, by: ReplicaId, since: Instant) {
-        let key = (package.client, package.first);
-        let needed = self.vouchers_needed;
-        let Some(pending) = self.find_mut(&key) else { return };
-        if pending.package.digest == package.digest {
-            pending.vouchers.insert(by);
-            if pending.vouchers.len() >= needed {
-                self.hold(key, since);
-            }
-        }
-    }
-
-    /// Lets go of what arrived until `before` and was not vouched for. Gives how many.
-    pub fn expire_unvouched(&mut self, before: Instant) -> u64 {
-        let mut expired = 0;
-        while let Some((_, id, key)) = self.unvouched.pop_front_if(|(at, ..)| *at <= before) {
-            let pending = self.find(&key).filter(|p| p.id == id);
-            if pending.is_some_and(|p| p.held_since.is_none()) {
-                self.remove(&key);
-                expired += 1;
-            }
-        }
-        expired
-    }
-
-    /// When the first request arrived that nobody has vouched for enough.
-    #[must_use]
-    pub fn oldest_unvouched(&self) -> Option<Instant> {
-        self.unvouched.front().map(|(at, ..)| *at)
-    }
-
     /// How many packages wait for delivery, proposed or not.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -446,30 +395,6 @@ impl RequestPool {
         all
     }
 
-    /// Everything that waits has waited since now, and was handed on to nobody.
-    fn restart_waiting(&mut self, now: Instant) {
-        self.held.clear();
-        self.unforwarded.clear();
-        self.unvouched.clear();
-        for (id, key) in self.by_arrival() {
-            let pending = self.find_mut(&key).expect("just listed");
-            pending.to_forward = true;
-            let held = pending.held_since.as_mut().map(|since| *since = now).is_some();
-            self.unforwarded.push_back((now, id, key));
-            if held {
-                self.held.insert((now, id), key);
-            } else {
-                self.unvouched.push_back((now, id, key));
-            }
-        }
-    }
-
-    /// Since when the oldest request is held against the primary of this view.
-    #[must_use]
-    pub fn oldest(&self) -> Option<Instant> {
-        self.held.first_key_value().map(|((since, _), _)| *since)
-    }
-
     /// Forgets what the lists say of requests that are done. Costs little: a list is gone through
     /// when half of it has become worthless.
     pub fn trim(&mut self, now: Instant) {
@@ -493,25 +418,6 @@ impl RequestPool {
             }
             while list.pop_front_if(|(_, id, key)| !counts(*id, key)).is_some() {}
         }
-    }
-
-    /// When the first request arrived that is to be handed on.
-    #[must_use]
-    pub fn oldest_unforwarded(&self) -> Option<Instant> {
-        self.unforwarded.front().map(|(at, ..)| *at)
-    }
-
-    /// Requests that are to be handed on and arrived until `before`. Each is given once a view, and
-    /// again when its client sends it again.
-    pub fn to_forward(&mut self, before: Instant) -> Vec<Package> {
-        let mut out = Vec::new();
-        while let Some((_, id, key)) = self.unforwarded.pop_front_if(|(at, ..)| *at <= before) {
-            if let Some(pending) = self.find_mut(&key).filter(|p| p.id == id) {
-                pending.to_forward = false;
-                out.push(pending.package.clone());
-            }
-        }
-        out
     }
 }
 
