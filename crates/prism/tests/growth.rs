@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::Direct;
+use common::{Direct, Ended, word};
 use std::sync::{Arc, Mutex};
 use tercio_prism::client::{Draft, Session};
 use tercio_prism::kv::prism::{PrismClient, PrismTask};
 use tercio_prism::kv::server::{Class, Config, KvServer, Shared, StoreCount};
-use tercio_prism::kv::{Command, Done, Hash, Progress, StoreClient};
+use tercio_prism::kv::{Command, Hash, Progress, StoreClient};
 use tercio_prism::memory::Memory;
 use tercio_prism::op::Capability;
 use tercio_prism::wire::Answer;
@@ -57,7 +57,7 @@ impl World {
 struct Running {
     task: PrismTask,
     draft: Draft,
-    ended: Option<Done>,
+    ended: Option<Ended>,
 }
 
 impl Running {
@@ -71,31 +71,32 @@ impl Running {
     fn go_on(&mut self, store: &mut PrismClient, answer: &[u64]) {
         let answer = Answer::decode(answer).unwrap();
         match store.proceed(&mut self.task, &answer, &mut self.draft) {
-            Progress::Ended(result) => self.ended = Some(result.unwrap()),
+            Progress::Ended(result) => self.ended = Some(result.unwrap().into()),
             Progress::Send | Progress::SendAfter(_) => {}
         }
     }
 
-    fn finish(&mut self, store: &mut PrismClient, world: &mut World) -> Done {
+    fn finish(&mut self, store: &mut PrismClient, world: &mut World) -> Ended {
         while self.ended.is_none() {
             let answer = world.answer(&self.draft);
             self.go_on(store, &answer);
         }
-        self.ended.unwrap()
+        self.ended.clone().unwrap()
     }
 }
 
 fn put(store: &mut PrismClient, world: &mut World, key: u64, value: u64) {
     let (key, value) = (key.to_le_bytes(), value.to_le_bytes());
     let mut running = Running::begin(store, Command::Put(&key, &value));
-    assert_eq!(running.finish(store, world), Done::Stored);
+    assert_eq!(running.finish(store, world), Ended::Stored);
 }
 
 fn get(store: &mut PrismClient, world: &mut World, key: u64) -> Option<u64> {
     let mut running = Running::begin(store, Command::Get(&key.to_le_bytes()));
-    let done = running.finish(store, world);
-    let value = store.value(&running.task);
-    (done == Done::Found).then(|| u64::from_le_bytes(value.try_into().unwrap()))
+    match running.finish(store, world) {
+        Ended::Found(value) => Some(word(&value)),
+        _ => None,
+    }
 }
 
 #[test]
@@ -170,6 +171,6 @@ fn a_command_under_way_is_not_led_astray_by_news() {
     // Another command of the same client finds out.
     assert_eq!(get(&mut store, &mut world, 2), Some(2));
     slow.go_on(&mut store, &late);
-    assert_eq!(slow.finish(&mut store, &mut world), Done::Stored);
+    assert_eq!(slow.finish(&mut store, &mut world), Ended::Stored);
     assert_eq!(get(&mut other, &mut world, 8), Some(u64::from_le_bytes([8; 8])));
 }

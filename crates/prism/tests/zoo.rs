@@ -4,14 +4,14 @@
 mod common;
 mod store;
 
-use common::{Direct, word};
+use common::{Direct, Ended, word};
 use std::sync::Arc;
 use store::{OURS, Settings, conserved, prism_world};
 use tercio_prism::client::Draft;
 use tercio_prism::engine::FREE;
 use tercio_prism::kv::prism::{PrismClient, PrismTask};
 use tercio_prism::kv::server::{Class, Config, KvServer};
-use tercio_prism::kv::{Command, Done, Hash, Progress, StoreClient};
+use tercio_prism::kv::{Command, Hash, Progress, StoreClient};
 use tercio_prism::memory::Memory;
 use tercio_prism::op::Addr;
 use tercio_prism::transport::sim::Faults;
@@ -78,24 +78,24 @@ struct Stepper {
     store: PrismClient,
     task: PrismTask,
     draft: Draft,
-    progress: Progress,
+    ended: Option<Ended>,
 }
 
 impl Stepper {
     fn new() -> Self {
-        let progress = Progress::Ended(Ok(Done::Absent));
         Self {
             // Steps in between are what this is for.
             store: PrismClient::new().two_rounds(),
             task: PrismTask::default(),
             draft: Draft::default(),
-            progress,
+            ended: None,
         }
     }
 
     fn begin(&mut self, command: Command<'_>) {
         self.draft.clear();
-        self.progress = self.store.begin(&mut self.task, command, &mut self.draft);
+        let progress = self.store.begin(&mut self.task, command, &mut self.draft);
+        self.goes_on(progress);
     }
 
     /// One round trip. The operations can be run in two halves, with others' in between.
@@ -143,14 +143,22 @@ impl Stepper {
             }
         };
         let answer = session.receive(&answer).expect("it answers the request");
-        self.progress = self.store.proceed(&mut self.task, &answer, &mut self.draft);
+        let progress = self.store.proceed(&mut self.task, &answer, &mut self.draft);
+        self.goes_on(progress);
     }
 
-    fn finish(&mut self, direct: &mut Direct) -> Done {
+    fn goes_on(&mut self, progress: Progress<'_>) {
+        self.ended = match progress {
+            Progress::Ended(result) => Some(result.unwrap().into()),
+            Progress::Send | Progress::SendAfter(_) => None,
+        };
+    }
+
+    fn finish(&mut self, direct: &mut Direct) -> Ended {
         loop {
-            match self.progress {
-                Progress::Ended(result) => return result.unwrap(),
-                Progress::Send | Progress::SendAfter(_) => self.step(direct, |_| ()),
+            match self.ended.take() {
+                Some(ended) => return ended,
+                None => self.step(direct, |_| ()),
             }
         }
     }
@@ -158,14 +166,14 @@ impl Stepper {
     fn get(&mut self, direct: &mut Direct, key: &[u8]) -> Option<Vec<u8>> {
         self.begin(Command::Get(key));
         match self.finish(direct) {
-            Done::Found => Some(self.store.value(&self.task).to_vec()),
+            Ended::Found(value) => Some(value),
             _ => None,
         }
     }
 
     fn put(&mut self, direct: &mut Direct, key: &[u8], value: &[u8]) {
         self.begin(Command::Put(key, value));
-        assert_eq!(self.finish(direct), Done::Stored);
+        assert_eq!(self.finish(direct), Ended::Stored);
     }
 }
 

@@ -212,7 +212,7 @@ pub(super) fn closed_loop<S: StoreClient>(
             under_way -= 1;
             let now_ns = *arrived_ns.get_or_insert_with(clock::now_ns);
             match end.result {
-                Ok(Done::Found | Done::Stored) => ended(now_ns.saturating_sub(end.began_ns)),
+                Ok(Done::Found(_) | Done::Stored) => ended(now_ns.saturating_sub(end.began_ns)),
                 Ok(Done::Absent) => failed = Some("a key is missing".to_owned()),
                 Err(why) => failed = Some(why.to_string()),
             }

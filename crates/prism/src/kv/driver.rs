@@ -25,9 +25,7 @@ pub struct Ended<'a> {
     /// When it began.
     pub began_ns: u64,
     /// How it ended.
-    pub result: Result<Done, StoreError>,
-    /// The value, if one was found.
-    pub value: &'a [u8],
+    pub result: Result<Done<'a>, StoreError>,
 }
 
 #[derive(Debug, Default)]
@@ -129,28 +127,30 @@ impl<S: StoreClient> Driver<S> {
         let next = self.client.poll(|answer| {
             let slot = (answer.number % WINDOW as u64) as usize;
             let mut running = running[slot].take()?;
-            let progress = store.proceed(&mut running.task, answer, &mut running.draft);
-            Some((running, progress))
+            let pause_ns = match store.proceed(&mut running.task, answer, &mut running.draft) {
+                Progress::Send => Some(0),
+                Progress::SendAfter(pause_ns) => Some(pause_ns),
+                Progress::Ended(result) => {
+                    ended(Ended { tag: running.tag, began_ns: running.began_ns, result });
+                    None
+                }
+            };
+            Some((running, pause_ns))
         })?;
         let arrived = next.is_some();
-        if let Some(Some((mut running, progress))) = next {
-            match progress {
-                Progress::Send => {
+        if let Some(Some((mut running, pause_ns))) = next {
+            match pause_ns {
+                None => {
+                    self.spare.push(running);
+                    self.send_background(false)?;
+                }
+                Some(0) => {
                     let now_ns = if self.client.is_reliable() { 0 } else { clock::now_ns() };
                     self.send(running, now_ns)?;
                 }
-                Progress::SendAfter(pause_ns) => {
+                Some(pause_ns) => {
                     running.paused_until = Some(clock::now_ns() + pause_ns);
                     self.paused.push(running);
-                }
-                Progress::Ended(result) => {
-                    let value = match result {
-                        Ok(Done::Found) => self.store.value(&running.task),
-                        _ => &[],
-                    };
-                    ended(Ended { tag: running.tag, began_ns: running.began_ns, result, value });
-                    self.spare.push(running);
-                    self.send_background(false)?;
                 }
             }
         }
@@ -175,24 +175,22 @@ impl<S: StoreClient> Driver<S> {
         Ok(())
     }
 
-    /// Runs one command and waits for its end; hands a value that was found to `read`.
+    /// Runs one command and waits for its end; hands how it ended well to `read`.
     ///
     /// # Errors
     /// When it did not end well.
     pub fn run<R>(
         &mut self,
         command: Command<'_>,
-        read: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<(Done, R), DriverError> {
+        read: impl FnOnce(Done<'_>) -> R,
+    ) -> Result<R, DriverError> {
         self.begin(0, command, clock::now_ns())?;
         let (mut read, mut outcome) = (Some(read), None);
         while outcome.is_none() {
             self.flush()?;
             self.poll(|ended| {
-                outcome = Some(ended.result.map(|done| {
-                    let value = (done == Done::Found).then_some(ended.value);
-                    (done, read.take().expect("it ends once")(value))
-                }));
+                let read = &mut read;
+                outcome = Some(ended.result.map(|done| read.take().expect("it ends once")(done)));
             })?;
         }
         self.flush()?;
@@ -204,7 +202,10 @@ impl<S: StoreClient> Driver<S> {
     /// # Errors
     /// When it could not be read.
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DriverError> {
-        Ok(self.run(Command::Get(key), |value| value.map(<[u8]>::to_vec))?.1)
+        self.run(Command::Get(key), |done| match done {
+            Done::Found(value) => Some(value.to_vec()),
+            _ => None,
+        })
     }
 
     /// Sets the value of a key.
@@ -212,7 +213,7 @@ impl<S: StoreClient> Driver<S> {
     /// # Errors
     /// When it could not be set.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DriverError> {
-        self.run(Command::Put(key, value), |_| ()).map(|_| ())
+        self.run(Command::Put(key, value), |_| ())
     }
 
     /// Removes a key; tells whether it was there to be removed.
@@ -220,7 +221,7 @@ impl<S: StoreClient> Driver<S> {
     /// # Errors
     /// When it could not be removed.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, DriverError> {
-        Ok(self.run(Command::Delete(key), |_| ())?.0 == Done::Stored)
+        self.run(Command::Delete(key), |done| done == Done::Stored)
     }
 
     /// Reports what is left to report and waits until nothing is under way.

@@ -32,9 +32,9 @@ pub enum Command<'a> {
 
 /// How a command ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
-    /// The task holds the key's value.
-    Found,
+pub enum Done<'a> {
+    /// The key's value, which lies in the answer.
+    Found(&'a [u8]),
     /// There is no such key.
     Absent,
     /// The key is set, or removed.
@@ -70,13 +70,13 @@ pub enum StoreError {
 
 /// What a command's machine wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum Progress<'a> {
     /// The draft to be sent.
     Send,
     /// The draft to be sent, after a pause of so many nanoseconds.
     SendAfter(u64),
     /// Nothing: it has ended.
-    Ended(Result<Done, StoreError>),
+    Ended(Result<Done<'a>, StoreError>),
 }
 
 /// The client's side of a store.
@@ -85,19 +85,20 @@ pub trait StoreClient {
     type Task: Default;
 
     /// Begins a command.
-    fn begin(&mut self, task: &mut Self::Task, command: Command<'_>, draft: &mut Draft)
-    -> Progress;
-
-    /// Goes on with a command after an answer.
-    fn proceed(
+    fn begin(
         &mut self,
         task: &mut Self::Task,
-        answer: &Answer<'_>,
+        command: Command<'_>,
         draft: &mut Draft,
-    ) -> Progress;
+    ) -> Progress<'static>;
 
-    /// The value that a GET found.
-    fn value<'t>(&self, task: &'t Self::Task) -> &'t [u8];
+    /// Goes on with a command after an answer.
+    fn proceed<'a>(
+        &mut self,
+        task: &mut Self::Task,
+        answer: &Answer<'a>,
+        draft: &mut Draft,
+    ) -> Progress<'a>;
 
     /// Drafts what is to be sent without anybody waiting for it. With `all`, also what is not
     /// worth a request yet.

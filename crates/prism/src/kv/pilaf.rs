@@ -225,7 +225,12 @@ pub struct PilafTask {
 impl StoreClient for PilafClient {
     type Task = PilafTask;
 
-    fn begin(&mut self, task: &mut PilafTask, command: Command<'_>, draft: &mut Draft) -> Progress {
+    fn begin(
+        &mut self,
+        task: &mut PilafTask,
+        command: Command<'_>,
+        draft: &mut Draft,
+    ) -> Progress<'static> {
         let (method, key, value) = match command {
             Command::Get(key) => (None, key, None),
             Command::Put(key, value) => (Some(PUT), key, Some(value)),
@@ -250,12 +255,12 @@ impl StoreClient for PilafClient {
         }
     }
 
-    fn proceed(
+    fn proceed<'a>(
         &mut self,
         task: &mut PilafTask,
-        answer: &Answer<'_>,
+        answer: &Answer<'a>,
         draft: &mut Draft,
-    ) -> Progress {
+    ) -> Progress<'a> {
         draft.clear();
         let confused = Progress::Ended(Err(StoreError::Confused));
         match answer.rejected {
@@ -314,9 +319,7 @@ impl StoreClient for PilafClient {
                 }
                 match item(words) {
                     Some(found) if found.key == task.key => {
-                        task.item.clear();
-                        task.item.extend_from_slice(words);
-                        Progress::Ended(Ok(Done::Found))
+                        Progress::Ended(Ok(Done::Found(found.value.unwrap_or_default())))
                     }
                     _ => {
                         task.probe += 1;
@@ -327,10 +330,6 @@ impl StoreClient for PilafClient {
         }
     }
 
-    fn value<'t>(&self, task: &'t PilafTask) -> &'t [u8] {
-        item(&task.item).and_then(|item| item.value).unwrap_or_default()
-    }
-
     fn background(&mut self, _: &mut Draft, _: bool) -> bool {
         false
     }
@@ -338,7 +337,7 @@ impl StoreClient for PilafClient {
 
 impl PilafClient {
     /// The server was writing meanwhile: from the entry on, since the extent may be another's now.
-    fn again(&mut self, task: &mut PilafTask, draft: &mut Draft) -> Progress {
+    fn again(&mut self, task: &mut PilafTask, draft: &mut Draft) -> Progress<'static> {
         self.torn_reads += 1;
         task.attempts += 1;
         if task.attempts > MAX_ATTEMPTS {
@@ -347,7 +346,7 @@ impl PilafClient {
         self.read_entry(task, draft)
     }
 
-    fn read_entry(&mut self, task: &mut PilafTask, draft: &mut Draft) -> Progress {
+    fn read_entry(&mut self, task: &mut PilafTask, draft: &mut Draft) -> Progress<'static> {
         let Some((addr, slots, hash, seed)) = self.index else {
             task.state = State::Describe;
             draft.call(DESCRIBE, &[]);

@@ -134,7 +134,7 @@ pub struct PrismTask {
     state: State,
     verb: Verb,
     key: Vec<u8>,
-    /// Of a PUT or DELETE the item to store, of a GET the one that was found.
+    /// The item to store, of a PUT or DELETE.
     item: Vec<u64>,
     /// By which of the server's news the search goes.
     news: u64,
@@ -156,7 +156,12 @@ pub struct PrismTask {
 impl StoreClient for PrismClient {
     type Task = PrismTask;
 
-    fn begin(&mut self, task: &mut PrismTask, command: Command<'_>, draft: &mut Draft) -> Progress {
+    fn begin(
+        &mut self,
+        task: &mut PrismTask,
+        command: Command<'_>,
+        draft: &mut Draft,
+    ) -> Progress<'static> {
         let (verb, key, value) = match command {
             Command::Get(key) => (Verb::Get, key, None),
             Command::Put(key, value) => (Verb::Put, key, Some(value)),
@@ -177,12 +182,12 @@ impl StoreClient for PrismClient {
         self.search(task, draft)
     }
 
-    fn proceed(
+    fn proceed<'a>(
         &mut self,
         task: &mut PrismTask,
-        answer: &Answer<'_>,
+        answer: &Answer<'a>,
         draft: &mut Draft,
-    ) -> Progress {
+    ) -> Progress<'a> {
         draft.clear();
         if let Some(why) = answer.rejected {
             return Progress::Ended(Err(StoreError::Rejected(why)));
@@ -211,10 +216,6 @@ impl StoreClient for PrismClient {
         }
     }
 
-    fn value<'t>(&self, task: &'t PrismTask) -> &'t [u8] {
-        item(&task.item).and_then(|item| item.value).unwrap_or_default()
-    }
-
     fn background(&mut self, draft: &mut Draft, all: bool) -> bool {
         if self.frees.len() < if all { 1 } else { FREES_AT_ONCE } {
             return false;
@@ -233,7 +234,7 @@ impl PrismClient {
     }
 
     /// Begins at the key's first slot.
-    fn search(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+    fn search(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress<'static> {
         task.beyond = false;
         task.probe = 0;
         task.missed = false;
@@ -243,7 +244,7 @@ impl PrismClient {
     }
 
     /// The key may be in this slot, or belong there.
-    fn at_slot(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+    fn at_slot(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress<'static> {
         draft.clear();
         let Some(store) = self.store.as_ref().filter(|_| !self.doubted) else {
             task.state = State::Describe;
@@ -305,14 +306,14 @@ impl PrismClient {
     }
 
     /// Asks for the table again and begins anew: the address is not the table's any more.
-    fn ask(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+    fn ask(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress<'static> {
         // Another command may have asked since.
         self.doubted |= task.news == self.news;
         self.search(task, draft)
     }
 
     /// The slot has moved to the table that replaces its own.
-    fn moved(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+    fn moved(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress<'static> {
         let known = self.store.as_ref().is_some_and(|store| store.old.is_some());
         if !known || task.beyond || task.news != self.news {
             return self.ask(task, draft);
@@ -327,7 +328,12 @@ impl PrismClient {
         self.at_slot(task, draft)
     }
 
-    fn found(&mut self, task: &mut PrismTask, answer: &Answer<'_>, draft: &mut Draft) -> Progress {
+    fn found<'a>(
+        &mut self,
+        task: &mut PrismTask,
+        answer: &Answer<'a>,
+        draft: &mut Draft,
+    ) -> Progress<'a> {
         let Some([read]) = answer.take() else {
             return Progress::Ended(Err(StoreError::Confused));
         };
@@ -346,15 +352,15 @@ impl PrismClient {
             task.probe += 1;
             return self.at_slot(task, draft);
         }
-        if there.value.is_none() {
-            return Progress::Ended(Ok(Done::Absent));
-        }
-        task.item.clear();
-        task.item.extend_from_slice(read.data.words());
-        Progress::Ended(Ok(Done::Found))
+        Progress::Ended(Ok(there.value.map_or(Done::Absent, Done::Found)))
     }
 
-    fn probed(&mut self, task: &mut PrismTask, answer: &Answer<'_>, draft: &mut Draft) -> Progress {
+    fn probed(
+        &mut self,
+        task: &mut PrismTask,
+        answer: &Answer<'_>,
+        draft: &mut Draft,
+    ) -> Progress<'static> {
         let Some([mut slot, mut there]) = answer.take() else {
             return Progress::Ended(Err(StoreError::Confused));
         };
@@ -397,7 +403,7 @@ impl PrismClient {
         self.install(task, draft)
     }
 
-    fn install(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress {
+    fn install(&mut self, task: &mut PrismTask, draft: &mut Draft) -> Progress<'static> {
         let Some(store) = &self.store else { return self.search(task, draft) };
         // Pools stay what they are for as long as the store does.
         let pool = store.pool_for(task.item.len() * 8).expect("looked at before");
@@ -412,7 +418,7 @@ impl PrismClient {
         task: &mut PrismTask,
         answer: &Answer<'_>,
         draft: &mut Draft,
-    ) -> Progress {
+    ) -> Progress<'static> {
         let Some([_, allocated, swapped, new]) = answer.take() else {
             return Progress::Ended(Err(StoreError::Confused));
         };
@@ -427,7 +433,7 @@ impl PrismClient {
         new: Payload<'_>,
         old: Addr,
         draft: &mut Draft,
-    ) -> Progress {
+    ) -> Progress<'static> {
         if swapped == Status::Ok {
             if !old.is_null() {
                 self.frees.push(old.0);
@@ -474,7 +480,7 @@ impl PrismClient {
         task: &mut PrismTask,
         answer: &Answer<'_>,
         draft: &mut Draft,
-    ) -> Progress {
+    ) -> Progress<'static> {
         let Some([read, same, _, allocated, swapped, new, old]) = answer.take() else {
             return Progress::Ended(Err(StoreError::Confused));
         };

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use tercio_prism::engine::{Batch, Engine, Peer};
+use tercio_prism::kv::Done;
 use tercio_prism::memory::Memory;
 use tercio_prism::op::{Capability, Op, Reject, Status};
 use tercio_prism::wire::{self, Answer, Header, Kind};
@@ -123,4 +124,22 @@ pub(crate) fn word(bytes: &[u8]) -> u64 {
 /// How often a randomised test runs: more on demand.
 pub(crate) fn times(variable: &str, normal: u64) -> u64 {
     std::env::var(variable).ok().and_then(|n| n.parse().ok()).unwrap_or(normal)
+}
+
+/// How a command ended, with a value of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Found(Vec<u8>),
+    Absent,
+    Stored,
+}
+
+impl From<Done<'_>> for Ended {
+    fn from(done: Done<'_>) -> Self {
+        match done {
+            Done::Found(value) => Self::Found(value.to_vec()),
+            Done::Absent => Self::Absent,
+            Done::Stored => Self::Stored,
+        }
+    }
 }

@@ -290,7 +290,7 @@ impl<S: StoreClient> World<S> {
         self.progress(at, progress);
     }
 
-    fn progress(&mut self, at: usize, progress: Progress) {
+    fn progress(&mut self, at: usize, progress: Progress<'_>) {
         match progress {
             Progress::Send => self.send(at),
             Progress::SendAfter(pause_ns) => {
@@ -302,14 +302,14 @@ impl<S: StoreClient> World<S> {
         }
     }
 
-    fn ended(&mut self, at: usize, result: Result<Done, StoreError>) {
+    fn ended(&mut self, at: usize, result: Result<Done<'_>, StoreError>) {
         let player = &mut self.players[at];
         let (key, index) = player.current.take().expect("a command is under way");
         self.tick += 1;
         let event = &mut self.histories.get_mut(&key).expect("it began")[index];
         match (&mut event.act, result) {
-            (Act::Get(got), Ok(Done::Found)) => {
-                let (words, rest) = player.store.value(&player.task).as_chunks::<8>();
+            (Act::Get(got), Ok(Done::Found(value))) => {
+                let (words, rest) = value.as_chunks::<8>();
                 if !rest.is_empty() || words.is_empty() || words.iter().any(|w| *w != words[0]) {
                     self.trouble = Some(format!("a value that nobody wrote: {words:x?}"));
                     return;
