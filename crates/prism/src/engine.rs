@@ -224,16 +224,17 @@ impl Engine {
         let memory = Arc::clone(&self.memory);
         for group in batch.frames.chunks(GROUP) {
             let view = memory.view(self.plane);
-            let decode = |range: &Range<usize>| Request::decode(&batch.words[range.clone()]);
-            // A lone request has nothing to be prefetched beside.
+            let frame = |range: &Range<usize>| &batch.words[range.clone()];
+            let requests = group.iter().map(|(_, range)| frame(range));
+            exec::ask(&view, requests, &mut self.pointers);
+            // Nothing is to be done beside a lone request's second miss.
             self.alone = group.len() == 1;
             if !self.alone {
-                let requests = group.iter().filter_map(|(_, range)| decode(range).ok());
-                exec::prefetch(&view, requests, &mut self.pointers);
+                exec::follow(&view, &mut self.pointers);
             }
             for (peer, range) in group {
                 // By reference: see `exec` on copies.
-                match &decode(range) {
+                match &Request::decode(frame(range)) {
                     Ok(request) => {
                         self.request(&view, *peer, request, reliable, now_ns, &mut reply);
                     }
@@ -269,16 +270,16 @@ impl Engine {
         now_ns: u64,
         reply: &mut impl FnMut(Peer, &[u64]),
     ) {
-        let header = request.header;
+        let header = &request.header;
         match header.kind {
             Kind::Connect => {
-                match self.connect(peer, &header, reliable, now_ns) {
+                match self.connect(peer, header, reliable, now_ns) {
                     Ok(id) => {
                         self.out.clear();
                         AnswerWriter::begin(&mut self.out, header.kind, id, header.number).finish();
                         reply(peer, &self.out);
                     }
-                    Err(why) => self.reject(peer, &header, why, reply),
+                    Err(why) => self.reject(peer, header, why, reply),
                 }
                 return;
             }
@@ -287,7 +288,7 @@ impl Engine {
         let at = header.connection as usize % MAX_CONNECTIONS;
         let connection = match &mut self.connections[at] {
             Some(c) if c.id == header.connection && c.peer == peer => c,
-            _ => return self.reject(peer, &header, Reject::UnknownConnection, reply),
+            _ => return self.reject(peer, header, Reject::UnknownConnection, reply),
         };
         connection.last_ns = now_ns;
         if header.kind == Kind::Bye {
@@ -311,7 +312,7 @@ impl Engine {
                 return reply(peer, &kept.answer);
             }
             if keep && request.answer_bytes() > MAX_KEPT_ANSWER {
-                return self.reject(peer, &header, Reject::TooLong, reply);
+                return self.reject(peer, header, Reject::TooLong, reply);
             }
             kept.until = until;
             kept.answer.clear();

@@ -4,15 +4,16 @@
 //! A batch of requests is looked at three times: the first pass asks for the cache lines that hold
 //! pointers (slots), the second follows the pointers and asks for what they point to (buffers), the
 //! third runs the requests. Two dependent misses of one request so become misses of many requests
-//! under way at once. Nothing decoded is kept from pass to pass but addresses: to decode again costs
-//! less than to copy what was decoded, since a copy waits for the words that were written just now,
-//! and those wait in line behind answers whose cache lines are still the client's.
+//! under way at once. The first pass checks nothing, since what it asks for has no effect. Nothing
+//! decoded is kept from pass to pass but addresses: to decode again costs less than to copy what was
+//! decoded, since a copy waits for the words that were written just now, and those wait in line behind
+//! answers whose cache lines are still the client's.
 
 use crate::memory::{Place, Rights, Scratch, View};
 use crate::op::{
     Action, Addr, Capability, Cas, Deref, MAX_CAS_WORDS, Masks, Mode, Operand, Source, Status,
 };
-use crate::wire::{AnswerWriter, Request};
+use crate::wire::{AnswerWriter, Request, glance};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many operations of a request are looked at ahead.
@@ -26,16 +27,17 @@ pub(crate) struct Pointer {
     bounded: bool,
 }
 
-/// Asks for what requests will need. `pointers` is room to work in.
-pub(crate) fn prefetch<'a>(
+/// The first pass: asks for what requests, given by their frames, will look at first, and notes the
+/// pointers among it.
+pub(crate) fn ask<'a>(
     view: &View<'_>,
-    requests: impl Iterator<Item = Request<'a>>,
+    requests: impl Iterator<Item = &'a [u64]>,
     pointers: &mut Vec<Pointer>,
 ) {
     pointers.clear();
     let mut allocations = 0;
     for request in requests {
-        for op in request.ops().take(AHEAD) {
+        for op in glance(request).take(AHEAD) {
             match op.action {
                 Action::Read { addr, len, deref: Deref::Direct, .. } => {
                     view.prefetch(addr, len as usize);
@@ -55,15 +57,25 @@ pub(crate) fn prefetch<'a>(
             }
         }
     }
-    for pointer in pointers {
-        if let Some((to, bound)) = view.peek(pointer.at) {
-            let bound = if pointer.bounded { bound } else { u64::MAX };
-            view.prefetch(to, u64::from(pointer.len).min(bound) as usize);
+}
+
+/// The second pass: asks for what the pointers point to. First for one line of each, so that the
+/// walks through the page tables are under way at once, too.
+pub(crate) fn follow(view: &View<'_>, pointers: &mut [Pointer]) {
+    for pointer in &mut *pointers {
+        let (to, bound) = view.peek(pointer.at).unwrap_or_default();
+        if pointer.bounded {
+            pointer.len = u64::from(pointer.len).min(bound) as u32;
         }
+        pointer.at = to;
+        view.prefetch(to, 1);
+    }
+    for there in pointers {
+        view.prefetch(there.at, there.len as usize);
     }
 }
 
-/// Runs a request. `alone`: nothing was asked for ahead.
+/// Runs a request. `alone`: no pointer was followed ahead.
 #[inline(always)]
 pub(crate) fn run(
     view: &View<'_>,
@@ -75,7 +87,9 @@ pub(crate) fn run(
     let scratch = Scratch::default();
     let mut run = Run { view, by: &request.header.capability, scratch: &scratch, spare, alone };
     let mut succeeded = true;
-    for op in request.ops() {
+    let mut ops = request.ops();
+    // By reference: see above.
+    while let Some(op) = &ops.next() {
         let status = answer.result(|out| {
             if op.conditional && !succeeded {
                 return (Status::Skipped, 0);

@@ -24,6 +24,9 @@ pub const BUFFER_HEADER: usize = 8;
 const LIVE: u64 = 1 << 16;
 const LINE: usize = 64;
 const LINE_LOCKS: usize = 1024;
+/// The most bytes of a range that are asked for ahead: more would only drive others out of the cache,
+/// and who is not even known yet can ask for it.
+const MAX_PREFETCH: usize = 4096;
 
 /// What a region permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -526,19 +529,18 @@ impl View<'_> {
         region.words.get(addr.offset() as usize / 8..)
     }
 
-    /// Asks the processor for `len` bytes at `addr`, without any check but that they exist.
+    /// Asks the processor for `len` bytes at `addr`, or the first of them, without any check but that
+    /// they exist.
     #[inline]
     pub(crate) fn prefetch(&self, addr: Addr, len: usize) {
         if let Some(Some(region)) = self.regions.slots.get(usize::from(addr.region())) {
             let first = addr.offset() as usize / 8;
             // A buffer's header lies before it, and is looked at first.
             let first = if region.pool.is_some() { first.saturating_sub(1) } else { first };
-            let last = (addr.offset() as usize + len.max(1) - 1) / 8;
-            if last < region.words.len() {
-                for at in (first..=last).step_by(LINE / 8) {
-                    prefetch(&region.words[at]);
-                }
-                prefetch(&region.words[last]);
+            let len = len.clamp(1, MAX_PREFETCH);
+            let end = (addr.offset() as usize + len).div_ceil(8);
+            if let Some(words) = region.words.get(first..end) {
+                prefetch(words);
             }
         }
     }
@@ -560,9 +562,7 @@ impl View<'_> {
             && let Some(buffer) = lock(&pool.state).free.get(ahead)
         {
             let at = *buffer as usize * pool.stride / 8;
-            for line in region.words[at..at + pool.stride / 8].iter().step_by(LINE / 8) {
-                prefetch(line);
-            }
+            prefetch(&region.words[at..at + pool.stride / 8]);
         }
     }
 }

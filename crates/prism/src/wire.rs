@@ -89,7 +89,7 @@ mod flag {
 
 /// Appends a request's header; [`finish_request`] fills in the lengths.
 pub fn begin_request(out: &mut Vec<u64>, header: &Header) {
-    out.extend([
+    out.extend_from_slice(&[
         first_word(header.kind, header.connection),
         header.number,
         header.capability.0 as u64,
@@ -121,7 +121,7 @@ fn first_word(kind: Kind, connection: u32) -> u64 {
 /// When an operand of a compare-and-swap is not as long as the operation says.
 pub fn put_op(out: &mut Vec<u64>, op: &Op<'_>) {
     let start = out.len();
-    out.extend([0, 0, 0]);
+    out.extend_from_slice(&[0, 0, 0]);
     let mut flags = if op.conditional { flag::CONDITIONAL } else { 0 };
     let (code, mode, select, len, addr, aux);
     (mode, select, aux) = match op.action {
@@ -274,8 +274,9 @@ impl<'a> Request<'a> {
     /// The operations, in order.
     #[inline(always)]
     pub fn ops(&self) -> impl Iterator<Item = Op<'a>> + use<'a> {
-        let mut rest = self.body;
-        (0..self.count).map(move |_| take_op(&mut rest).expect("decoding has checked them"))
+        // Decoding has checked that they, and nothing else, are the body.
+        let mut rest = if self.count > 0 { self.body } else { &[] };
+        std::iter::from_fn(move || take_op(&mut rest))
     }
 
     /// The most bytes that its operations answer with together.
@@ -295,6 +296,15 @@ impl<'a> Request<'a> {
     pub fn body(&self) -> &'a [u64] {
         self.body
     }
+}
+
+/// The operations that a request begins with, as far as they can be read, without any check of the
+/// request: to see what it will need.
+#[inline(always)]
+pub(crate) fn glance<'a>(frame: &'a [u64]) -> impl Iterator<Item = Op<'a>> + use<'a> {
+    let (head, mut rest) = frame.split_first_chunk::<REQUEST_HEADER>().unwrap_or((&[0; 5], &[]));
+    let count = (head[4] >> 32) as usize;
+    (0..count.min(MAX_OPS)).map_while(move |_| take_op(&mut rest))
 }
 
 /// The length that a request's header states, in words, for streams of frames.
@@ -341,13 +351,16 @@ fn take_op<'a>(rest: &mut &'a [u64]) -> Option<Op<'a>> {
     let only = |allowed: u8| flags & !(allowed | flag::CONDITIONAL) == 0;
     let sized = len > 0 && len as usize <= MAX_DATA;
     let deref_flags = flag::INDIRECT | flag::BOUNDED;
-    // What an operation does not use must be zero.
-    let action = match code {
+    let op = |action| Some(Op { conditional: has(flag::CONDITIONAL), action });
+    // What an operation does not use must be zero. Each is made where it will stay, see `exec` on
+    // copies.
+    match code {
         code::READ if only(deref_flags | flag::REDIRECT) && sized && mode == 0 && select == 0 => {
             if redirect.is_none() && !aux.is_null() {
                 return None;
             }
-            Action::Read { addr, len, deref, redirect }
+            *rest = body;
+            op(Action::Read { addr, len, deref, redirect })
         }
         code::WRITE if only(deref_flags | flag::DATA_AT) && sized && mode == 0 && select == 0 => {
             let source = if has(flag::DATA_AT) {
@@ -357,29 +370,32 @@ fn take_op<'a>(rest: &mut &'a [u64]) -> Option<Op<'a>> {
             } else {
                 return None;
             };
-            Action::Write { addr, deref, source }
+            *rest = body;
+            op(Action::Write { addr, deref, source })
         }
         code::ALLOCATE if only(flag::REDIRECT) && sized && mode == 0 && addr.is_null() => {
             if redirect.is_none() && !aux.is_null() {
                 return None;
             }
             let data = take_payload(&mut body, len as usize)?;
-            Action::Allocate { pool: select, data, redirect }
+            *rest = body;
+            op(Action::Allocate { pool: select, data, redirect })
         }
         code::CAS if !has(flag::BOUNDED | flag::REDIRECT) => {
-            Action::Cas(take_cas(&mut body, flags, mode, select, len, addr, aux)?)
+            let cas = take_cas(&mut body, flags, mode, select, len, addr, aux)?;
+            *rest = body;
+            op(Action::Cas(cas))
         }
         code::FETCH_ADD if only(flag::INDIRECT) && len == 8 && mode == 0 && select == 0 => {
             if !aux.is_null() {
                 return None;
             }
             let addend = take(&mut body, 1)?[0];
-            Action::FetchAdd { addr, indirect: has(flag::INDIRECT), addend }
+            *rest = body;
+            op(Action::FetchAdd { addr, indirect: has(flag::INDIRECT), addend })
         }
-        _ => return None,
-    };
-    *rest = body;
-    Some(Op { conditional: has(flag::CONDITIONAL), action })
+        _ => None,
+    }
 }
 
 fn take_cas<'a>(
@@ -449,7 +465,7 @@ impl<'a> AnswerWriter<'a> {
     /// Begins the answer to a request.
     pub fn begin(out: &'a mut Vec<u64>, kind: Kind, connection: u32, number: u64) -> Self {
         let start = out.len();
-        out.extend([first_word(kind, connection), number, 0]);
+        out.extend_from_slice(&[first_word(kind, connection), number, 0]);
         Self { out, start, count: 0 }
     }
 

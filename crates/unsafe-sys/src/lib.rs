@@ -5,7 +5,7 @@
 //!   words. Other processes may write shared words at any moment; atomics are the one kind of
 //!   access for which that is no undefined behaviour.
 //! - [`load_words`] and [`store_words`]: many such words at once.
-//! - [`prefetch`]: asks the processor for a cache line.
+//! - [`prefetch`] and [`prefetch_to_write`]: ask the processor for cache lines.
 //! - [`Inbox`] and [`Outbox`]: many datagrams a system call, with segmentation offload.
 
 mod block;
@@ -18,9 +18,34 @@ pub use words::Words;
 
 use std::sync::atomic::AtomicU64;
 
-/// Asks for the cache line that holds `word`. Has no effect that a program could see.
+/// Words of a cache line.
+const LINE: usize = 8;
+
+/// Asks for the cache lines that hold `words`. Has no effect that a program could see.
 #[inline(always)]
-pub fn prefetch(word: &AtomicU64) {
+pub fn prefetch(words: &[AtomicU64]) {
+    each_line(words, prefetch_line);
+}
+
+/// Asks for the cache lines that hold `words`, to be written soon: takes them away from other
+/// processors now, while nobody waits for them. Has no effect that a program could see.
+#[inline(always)]
+pub fn prefetch_to_write(words: &[AtomicU64]) {
+    each_line(words, prefetch_line_to_write);
+}
+
+#[inline(always)]
+fn each_line(words: &[AtomicU64], ask: impl Fn(&AtomicU64)) {
+    let before = words.as_ptr().addr() / size_of::<AtomicU64>() % LINE;
+    let (begun, behind) = words.split_at(words.len().min((LINE - before) % LINE));
+    let (lines, rest) = behind.as_chunks::<LINE>();
+    begun.first().into_iter().for_each(&ask);
+    lines.iter().for_each(|[first, ..]| ask(first));
+    rest.first().into_iter().for_each(&ask);
+}
+
+#[inline(always)]
+fn prefetch_line(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing into the program and cannot fault, whatever the address;
     // this one is even that of a live reference.
@@ -32,12 +57,10 @@ pub fn prefetch(word: &AtomicU64) {
     let _ = word;
 }
 
-/// Asks for the cache line that holds `word`, to be written soon: takes it away from other
-/// processors now, while nobody waits for it. Has no effect that a program could see.
 #[inline(always)]
-pub fn prefetch_to_write(word: &AtomicU64) {
+fn prefetch_line_to_write(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as for `prefetch`. The instruction is part of the base architecture of 64-bit x86
+    // SAFETY: as for `prefetch_line`. The instruction is part of the base architecture of 64-bit x86
     // processors (those without it execute it as no operation), changes neither registers, flags nor
     // memory, and cannot fault.
     unsafe {
@@ -49,4 +72,33 @@ pub fn prefetch_to_write(word: &AtomicU64) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = word;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_line_that_words_lie_in_is_asked_for() {
+        let memory: Vec<AtomicU64> = (0..64).map(AtomicU64::new).collect();
+        let line = |word: &AtomicU64| std::ptr::from_ref(word).addr() / 64;
+        for start in 0..16 {
+            for count in 0..=40 {
+                let words = &memory[start..start + count];
+                let asked = RefCell::new(Vec::new());
+                each_line(words, |word| asked.borrow_mut().push(line(word)));
+                let lines: BTreeSet<_> = words.iter().map(line).collect();
+                assert!(asked.into_inner().into_iter().eq(lines), "each once, in order");
+                prefetch(words);
+                prefetch_to_write(words);
+            }
+        }
+        assert!(
+            (0..)
+                .zip(&memory)
+                .all(|(i, word)| word.load(std::sync::atomic::Ordering::Relaxed) == i)
+        );
+    }
 }

@@ -88,11 +88,13 @@ pub(super) struct Writer {
     written: u64,
     /// As of the last look: the reader may be further.
     read_until: u64,
+    /// Words of the last frame in its first slot.
+    last: usize,
 }
 
 impl Writer {
     const fn new(ring: Ring) -> Self {
-        Self { ring, written: 0, read_until: 0 }
+        Self { ring, written: 0, read_until: 0, last: 0 }
     }
 
     /// The client's.
@@ -134,13 +136,17 @@ impl Writer {
         let stamp = first - u64::from(MAGIC) + u64::from(self.ring.lap(self.written));
         slot[0].store(stamp, Release);
         self.written += need;
-        // A frame soon will be as long as this one. Its lines still are the reader's, which has no use
-        // for them any more; asked for now, they do not hold up what is stored behind them.
-        let soon = self.ring.slot(self.written + AHEAD);
-        for line in soon[..frame.len().min(SLOT)].iter().step_by(LINE) {
-            prefetch_to_write(line);
-        }
+        self.last = frame.len().min(SLOT);
         true
+    }
+
+    /// More frames follow the last one: asks for the lines of one of them, which will be as long. They
+    /// still are the reader's, which has no use for them any more; asked for now, they do not hold up
+    /// what is stored behind them. Not for a frame that comes alone: its own lines would have to wait
+    /// for these.
+    #[inline]
+    pub(super) fn prepare(&self) {
+        prefetch_to_write(&self.ring.slot(self.written + AHEAD)[..self.last]);
     }
 }
 

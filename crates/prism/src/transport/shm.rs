@@ -45,6 +45,8 @@ struct ShmClient {
     requests: Reader,
     answers: Writer,
     cut_off: bool,
+    /// How many requests the last look found.
+    taken: usize,
 }
 
 impl ShmPort {
@@ -84,6 +86,7 @@ impl ShmPort {
                 requests: Reader::of_requests(&words),
                 answers: Writer::of_answers(&words),
                 cut_off: false,
+                taken: 0,
             });
         }
         Ok(())
@@ -122,14 +125,15 @@ impl Port for ShmPort {
         self.clients.retain_mut(|client| {
             let peer = Peer::Link(client.id);
             let mut here = !(client.cut_off || look && is_closed(&client.stream));
-            for _ in 0..TURN {
+            // What comes alone is run before anybody looks behind it: the line there is still the
+            // client's, and everything would wait for it.
+            let turn = if client.taken == 0 { 1 } else { TURN };
+            client.taken = 0;
+            while here && client.taken < turn {
                 match batch.push_with(peer, |words| client.requests.pop(words)) {
-                    Ok(true) if here => {}
-                    Ok(_) => break,
-                    Err(_) => {
-                        here = false;
-                        break;
-                    }
+                    Ok(true) => client.taken += 1,
+                    Ok(false) => break,
+                    Err(_) => here = false,
                 }
             }
             client.requests.tell();
@@ -143,12 +147,12 @@ impl Port for ShmPort {
 
     fn send(&mut self, to: Peer, frame: &[u64]) {
         let Peer::Link(id) = to else { return };
-        if let Some(client) = self.clients.iter_mut().find(|client| client.id == id)
-            && !client.answers.push(frame)
-        {
-            // Its window of requests has room for all answers that it can have asked for, unless
-            // it asks for the longest ones and takes none.
-            client.cut_off = true;
+        let Some(client) = self.clients.iter_mut().find(|client| client.id == id) else { return };
+        // Its window of requests has room for all answers that it can have asked for, unless it asks
+        // for the longest ones and takes none.
+        client.cut_off |= !client.answers.push(frame);
+        if client.taken > 1 {
+            client.answers.prepare();
         }
     }
 
