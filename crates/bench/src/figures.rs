@@ -27,6 +27,14 @@ impl Recorder {
         let _ = self.0.add(&other.0);
     }
 
+    /// The same with what clients would have noticed that send a request every `interval`, had they
+    /// not waited for a slow one: for each latency that is longer, those of the requests that were
+    /// not sent meanwhile, each an interval shorter than the one before.
+    #[must_use]
+    pub fn corrected(&self, interval: Duration) -> Self {
+        Self(self.0.clone_correct(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// How many were recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -89,6 +97,20 @@ pub fn round(value: f64, decimals: i32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One that sends every 10 ms and waits 100 ms once would have noticed ten slow ones.
+    #[test]
+    fn what_was_not_sent_during_a_stall_counts_when_corrected() {
+        let ms = Duration::from_millis;
+        let mut recorder = Recorder::default();
+        recorder.record(ms(10), 990);
+        recorder.record(ms(100), 1);
+        let (seen, corrected) = (recorder.latency(), recorder.corrected(ms(10)));
+        assert!((seen.p99 - 10_000.0).abs() < 100.0, "{seen:?}");
+        assert_eq!(corrected.count(), 990 + 10);
+        assert!((corrected.latency().p999 - 90_000.0).abs() < 900.0, "{corrected:?}");
+        assert_eq!(recorder.corrected(Duration::ZERO).count(), 991);
+    }
 
     #[test]
     fn quantiles_are_of_all_that_was_recorded() {

@@ -8,6 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tercio_replica::report::ReplicaReport;
 use thiserror::Error;
@@ -63,13 +64,33 @@ pub enum ProcessError {
     },
 }
 
+/// The processes that run; none any more, and none to come, once all were ended.
+static RUNNING: Mutex<Option<Vec<Weak<Mutex<Child>>>>> = Mutex::new(Some(Vec::new()));
+
+/// Ends all replicas at once, before this process ends: nobody writes into their homes any more. From
+/// then on none can be started.
+pub fn end_all() {
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).take();
+    for child in running.into_iter().flatten().filter_map(|child| child.upgrade()) {
+        let mut child = lock(&child);
+        // It may have ended by itself.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A replica that runs as a process. Ends with this value, and with this process: it stops when
 /// its standard input is closed.
 #[derive(Debug)]
 pub struct ReplicaProcess {
     id: u16,
     dir: PathBuf,
-    child: Child,
+    child: Arc<Mutex<Child>>,
+    pid: u32,
     since: Instant,
     /// How long its log was when it started.
     log_start: u64,
@@ -84,6 +105,8 @@ impl ReplicaProcess {
         let spawn = || {
             let log = File::options().create(true).append(true).open(dir.join(LOG_FILE))?;
             let log_start = log.metadata()?.len();
+            let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+            let running = running.as_mut().ok_or(io::ErrorKind::Interrupted)?;
             let child = Command::new(program)
                 .args(["start", "--stop-with-stdin", "--dir"])
                 .arg(dir)
@@ -93,13 +116,16 @@ impl ReplicaProcess {
                 // An interrupt at a terminal is for whoever started it, who then stops it.
                 .process_group(0)
                 .spawn()?;
-            Ok((child, log_start))
+            let (pid, child) = (child.id(), Arc::new(Mutex::new(child)));
+            running.retain(|child| child.strong_count() > 0);
+            running.push(Arc::downgrade(&child));
+            Ok((child, pid, log_start))
         };
-        let (child, log_start) = spawn().map_err(|error: io::Error| {
+        let (child, pid, log_start) = spawn().map_err(|error: io::Error| {
             let program = program.display().to_string();
             ProcessError::Spawn { program, error }
         })?;
-        Ok(Self { id, dir: dir.to_owned(), child, since: now(), log_start })
+        Ok(Self { id, dir: dir.to_owned(), child, pid, since: now(), log_start })
     }
 
     /// The replica.
@@ -111,7 +137,7 @@ impl ReplicaProcess {
     /// The process.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     /// When it was started.
@@ -143,7 +169,7 @@ impl ReplicaProcess {
     /// # Errors
     /// When it does not.
     pub fn check(&mut self) -> Result<(), ProcessError> {
-        let how = match self.child.try_wait() {
+        let how = match lock(&self.child).try_wait() {
             Ok(None) => return Ok(()),
             Ok(Some(status)) => status.to_string(),
             Err(error) => error.to_string(),
@@ -191,13 +217,14 @@ impl ReplicaProcess {
     /// # Errors
     /// When the system refuses.
     pub fn kill(&mut self) -> io::Result<()> {
-        self.child.kill()?;
-        self.child.wait().map(drop)
+        let mut child = lock(&self.child);
+        child.kill()?;
+        child.wait().map(drop)
     }
 
     /// Asks it to stop, and does not wait for it.
     pub fn ask_to_stop(&mut self) {
-        drop(self.child.stdin.take());
+        drop(lock(&self.child).stdin.take());
     }
 
     /// Stops it from running until it is killed (SIGSTOP).
@@ -216,7 +243,7 @@ impl ReplicaProcess {
     /// When it does not stop, or stops with a failure.
     pub fn stop(mut self) -> Result<(), ProcessError> {
         self.ask_to_stop();
-        let ended = poll_until(PATIENCE, || self.child.try_wait().ok().flatten());
+        let ended = poll_until(PATIENCE, || lock(&self.child).try_wait().ok().flatten());
         match ended {
             Some(status) if status.success() => Ok(()),
             Some(_) => self.check(),
@@ -233,7 +260,8 @@ impl ReplicaProcess {
 impl Drop for ReplicaProcess {
     fn drop(&mut self) {
         // Harmless when it has ended: its id is not given to another before it was waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut child = lock(&self.child);
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }

@@ -4,12 +4,16 @@
 //! The key-value store is filled by ordered requests, so that nobody makes the state for itself.
 //! Under a steady load of writes all over it one backup is killed and its data directory removed; a
 //! while later it is started again, and the load goes on until it is current and for a while after.
+//!
+//! The load is an open loop, or, with [`Offer::Closed`], full load in the literal sense: clients that
+//! send the next write when one ends. Such clients send little while the network is slow, so what
+//! they notice is also given corrected for that ([`Corrected`]).
 
 use crate::Machine;
 use crate::bft::{self, Offer};
 use crate::fault::Fared;
-use crate::figures::round;
-use crate::load::{self, Moment, Ops, Pace, Phase, Then};
+use crate::figures::{LatencyUs, round};
+use crate::load::{self, Moment, Ops, Outcome, Pace, Phase, Then};
 use crate::network::{self, Replicas};
 use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP};
 use crate::{now, pause, poll_until};
@@ -79,12 +83,19 @@ pub struct TransferResult {
     pub without: Fared,
     /// From its start until it was current.
     pub during: Fared,
+    /// The part of that until it had installed a state.
+    pub installing: Fared,
+    /// The rest of it: it executed the blocks since.
+    pub replaying: Fared,
     /// From then on.
     pub after: Fared,
     /// 99 of 100 requests took so many times what they did before.
     pub p99_ratio: f64,
     /// Throughput was so many times what it was before.
     pub throughput_ratio: f64,
+    /// Latencies with what closed-loop clients did not send while they waited; absent in an open
+    /// loop, whose latencies count from the intended time.
+    pub corrected: Option<Corrected>,
     /// The memory of each replica before, that of the lost one last.
     pub rss_mb: Vec<f64>,
     /// The most that it was later.
@@ -93,6 +104,42 @@ pub struct TransferResult {
     pub settings: Settings,
     /// The machine.
     pub machine: Machine,
+}
+
+/// Latencies of closed-loop clients, corrected for coordinated omission: with those of the requests
+/// that were not sent because an earlier one took longer than the interval.
+#[derive(Clone, Debug, Serialize)]
+pub struct Corrected {
+    /// The time from one package to the next of the same place in a client's window, at the rate
+    /// before.
+    pub interval_us: f64,
+    /// Before.
+    pub before: LatencyUs,
+    /// Without the replica.
+    pub without: LatencyUs,
+    /// From its start until it was current.
+    pub during: LatencyUs,
+    /// From then on.
+    pub after: LatencyUs,
+    /// 99 of 100 requests took so many times what they did before.
+    pub p99_ratio: f64,
+}
+
+impl Corrected {
+    /// Of clients that had `under_way` operations under way together.
+    fn of(under_way: usize, [before, without, during, after]: [&Outcome; 4]) -> Self {
+        let interval = Duration::from_secs_f64(under_way as f64 / before.rate().max(1.0));
+        let of = |outcome: &Outcome| outcome.latency.corrected(interval).latency();
+        let (before, during) = (of(before), of(during));
+        Self {
+            interval_us: round(interval.as_secs_f64() * 1e6, 1),
+            before,
+            without: of(without),
+            during,
+            after: of(after),
+            p99_ratio: round(during.p99 / before.p99.max(1e-3), 3),
+        }
+    }
 }
 
 /// The key of a value of the state.
@@ -185,7 +232,7 @@ pub fn run(
     };
     let replica = setup.spec.replicas - 1;
     let measure = transfer.measure;
-    let phases = [WARM_UP, measure, measure, PATIENCE, measure];
+    let phases = [WARM_UP, measure, measure, PATIENCE, PATIENCE, measure];
     let phases = phases.map(|length| Phase { pace, length }).to_vec();
     let plan = load::Plan { may_fail: true, ..setup.plan(phases) };
     let Running { replicas, clients, .. } = &mut running;
@@ -213,10 +260,12 @@ pub fn run(
                 started = replicas.restart(program, dir, replica);
                 watch.since = Some(now());
             }
-            Moment::Begin(4) => said("under load, all there"),
+            Moment::Begin(4) => said(&format!("under load, replica {replica} executes blocks")),
+            Moment::Begin(5) => said("under load, all there"),
             Moment::Tick { phase, .. } => {
                 look(&mut watch, replicas);
-                if phase == 3 && (watch.current.is_some() || started.is_err()) {
+                let over = watch.current.is_some() || started.is_err();
+                if phase == 3 && (over || watch.state.is_some()) || phase == 4 && over {
                     return Then::EndPhase;
                 }
             }
@@ -236,8 +285,16 @@ pub fn run(
         Pace::Open(rate) => (Some(rate), "open"),
         Pace::Closed => (None, "closed"),
     };
-    let [before, without, during, after] =
-        [1, 2, 3, 4].map(|phase| Fared::of(setup, &outcomes[phase], offered.unwrap_or(0.0)));
+    let [_, before, without, installing, replaying, after] = &outcomes[..] else {
+        unreachable!("an outcome for each phase")
+    };
+    let during = &installing.then(replaying);
+    let under_way = setup.spec.clients * setup.outstanding * setup.package;
+    let corrected =
+        offered.is_none().then(|| Corrected::of(under_way, [before, without, during, after]));
+    let [before, without, during, installing, replaying, after] =
+        [before, without, during, installing, replaying, after]
+            .map(|outcome| Fared::of(setup, outcome, offered.unwrap_or(0.0)));
     let millis = |time: Duration| time.as_millis() as u64;
     Ok(TransferResult {
         state_mb: transfer.state_mb,
@@ -252,9 +309,12 @@ pub fn run(
         dropped: last.dropped,
         p99_ratio: round(during.latency_us.p99 / before.latency_us.p99.max(1e-3), 3),
         throughput_ratio: round(during.throughput_rps / before.throughput_rps.max(1e-3), 3),
+        corrected,
         before,
         without,
         during,
+        installing,
+        replaying,
         after,
         rss_mb,
         rss_peak_mb: watch.rss_peak_mb,
@@ -333,6 +393,20 @@ fn is_current(reports: &[ReplicaReport], replica: u16, setup: &Setup) -> bool {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    /// Ten places in a window, a thousand results a second: each place sends every 10 ms.
+    #[test]
+    fn a_stall_shows_when_corrected_and_hardly_else() {
+        let ms = Duration::from_millis;
+        let mut before = Outcome { completed: 1000, elapsed: ms(1000), ..Outcome::default() };
+        before.latency.record(ms(10), 1000);
+        let mut during = before.clone();
+        during.latency.record(ms(500), 5);
+        let corrected = Corrected::of(10, [&before, &before, &during, &before]);
+        assert!((corrected.interval_us - 10_000.0).abs() < 1.0);
+        let seen = during.latency.latency().p99 / before.latency.latency().p99;
+        assert!(seen < 1.1 && corrected.p99_ratio > 20.0, "{seen} {corrected:?}");
+    }
 
     #[test]
     fn writes_go_all_over_the_state_and_have_the_size() {

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tempfile::TempDir;
 
@@ -38,24 +39,50 @@ pub(crate) fn watch(stdin: bool) -> Result<Receiver<()>, Failure> {
 }
 
 /// A temporary directory that goes away with the value, and also when an interrupt ends the
-/// process (replicas that run in it end with their standard input, which this process holds).
-pub(crate) fn temporary_dir(prefix: &str) -> Result<TempDir, Failure> {
+/// process: the replicas that run in it are ended first.
+pub(crate) struct TemporaryDir {
+    /// Gone when it was removed.
+    dir: Option<TempDir>,
+    /// Held by whoever removes it.
+    removing: Arc<Mutex<()>>,
+}
+
+impl TemporaryDir {
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.as_ref().expect("it goes away with the value").path()
+    }
+}
+
+impl Drop for TemporaryDir {
+    fn drop(&mut self) {
+        // After an interrupt this waits for the end of the process.
+        let _removing = self.removing.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.dir.take());
+    }
+}
+
+/// Makes a temporary directory.
+pub(crate) fn temporary_dir(prefix: &str) -> Result<TemporaryDir, Failure> {
     let dir = tempfile::Builder::new().prefix(prefix).tempdir().map_err(|error| {
         Failure::new(format!("cannot make a temporary directory: {error}; set TMPDIR"))
     })?;
     let stopped = watch(false)?;
-    let path = dir.path().to_owned();
+    let (path, removing) = (dir.path().to_owned(), Arc::new(Mutex::new(())));
+    let held = removing.clone();
     let remove = move || {
         if stopped.recv().is_ok() {
+            let _removing = held.lock().unwrap_or_else(PoisonError::into_inner);
+            tercio_bench::process::end_all();
             remove(&path);
             std::process::exit(INTERRUPTED);
         }
     };
     thread::Builder::new().name("interrupt".into()).spawn(remove).map_err(Failure::new)?;
-    Ok(dir)
+    Ok(TemporaryDir { dir: Some(dir), removing })
 }
 
-/// Removes a directory in which others may still write for a moment.
+/// Removes a directory in which something may still be written for a moment; says where it is when
+/// that cannot be done.
 fn remove(path: &Path) {
     for _ in 0..50 {
         if fs::remove_dir_all(path).is_ok() || !path.exists() {
@@ -63,4 +90,5 @@ fn remove(path: &Path) {
         }
         tercio_bench::pause(std::time::Duration::from_millis(20));
     }
+    crate::output::error(&format!("{} could not be removed", path.display()));
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use tercio_bench::poll_until;
 use tercio_replica::report::ReplicaReport;
@@ -159,4 +160,34 @@ fn a_lying_source_is_named_in_status() {
     let answer = tercio(["query", text(&dir), "get key0007", "--json"]).good().json();
     assert!(answer.to_string().contains(&format!("{value}7")), "{answer}");
     stop_and_audit(&dir, up);
+}
+
+/// A measurement that is cut off takes its replicas and their files with it.
+#[test]
+fn a_measurement_that_is_cut_off_leaves_nothing() {
+    for signal in ["-INT", "-TERM"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_tercio"))
+            .args(["bench", "transfer", "--rate", "100"])
+            .env("TMPDIR", folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pids = poll_until(PATIENCE, || {
+            let dir = fs::read_dir(folder.path()).ok()?.next()?.ok()?.path();
+            let report = |i| ReplicaReport::read(&home(&dir, i)).ok();
+            (0..4).map(|i| report(i).map(|report| report.pid)).collect::<Option<Vec<u32>>>()
+        });
+        let pids = pids.expect("its replicas start");
+        assert!(kill(signal, bench.id()));
+        let status = poll_until(PATIENCE, || bench.try_wait().unwrap());
+        assert_eq!(status.and_then(|status| status.code()), Some(130), "{signal}");
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+        assert!(left.is_empty(), "{signal}: {left:?}");
+        for pid in pids {
+            assert!(!Path::new("/proc").join(pid.to_string()).exists(), "{signal}: {pid} runs");
+        }
+    }
 }

@@ -55,6 +55,15 @@ impl Outcome {
         &mut self.pieces[number]
     }
 
+    /// This phase and the one after it, as one.
+    pub(crate) fn then(&self, next: &Self) -> Self {
+        let mut both = self.clone();
+        both.merge(&Self { pieces: Vec::new(), ..next.clone() });
+        both.pieces.extend_from_slice(&next.pieces);
+        both.elapsed = self.elapsed + next.elapsed;
+        both
+    }
+
     pub(super) fn merge(&mut self, other: &Self) {
         self.completed += other.completed;
         self.pieces.resize(self.pieces.len().max(other.pieces.len()), Piece::default());
@@ -87,5 +96,9 @@ mod tests {
         all.merge(&one);
         assert_eq!((all.completed, &all.pieces[..], all.failed), (6, &[piece(3); 2][..], 2));
         assert_eq!(all.most_resent, 2);
+        all.elapsed = Duration::from_secs(2);
+        let both = all.then(&Outcome { elapsed: Duration::from_secs(1), ..one });
+        assert_eq!((both.completed, both.elapsed), (11, Duration::from_secs(3)));
+        assert_eq!(both.pieces, [piece(3), piece(3), piece(2), piece(3)]);
     }
 }

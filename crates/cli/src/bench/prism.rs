@@ -10,7 +10,6 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
-use tempfile::TempDir;
 use tercio_bench::Machine;
 use tercio_prism::bench::loads::{self, Comparison, Distance, Load, Point, System};
 use tercio_prism::bench::ops::{self, Measured, OpFigure};
@@ -95,7 +94,7 @@ fn chosen<T: Copy>(
 struct Running {
     process: Child,
     served: Served,
-    _folder: TempDir,
+    _folder: stop::TemporaryDir,
 }
 
 impl Running {

@@ -31,7 +31,8 @@ pub(crate) struct Args {
     /// Offer so many writes per second [default: as many as the network keeps up with]
     #[arg(long, value_name = "R", value_parser = network::rate)]
     rate: Option<f64>,
-    /// Send the next write when one ends
+    /// Full load: send the next write when one ends, as many under way as --clients times
+    /// --outstanding. Latencies are given corrected for coordinated omission, too
     #[arg(long, conflicts_with = "rate")]
     closed: bool,
     /// How long the network is watched before, without the replica, and after it is current again
@@ -82,6 +83,8 @@ fn print(r: &TransferResult) {
     fared("before", &r.before);
     fared("without the replica", &r.without);
     fared("until it was current", &r.during);
+    fared("  until it had a state", &r.installing);
+    fared("  executing the blocks since", &r.replaying);
     fared("after", &r.after);
     line(&match (r.current_after_ms, r.state_after_ms) {
         (Some(time), Some(state)) => {
@@ -94,6 +97,13 @@ fn print(r: &TransferResult) {
         "fetched: {} bytes of state, {} of blocks; p99 {:.2} times as long, throughput {:.2} times",
         r.state_bytes, r.block_bytes, r.p99_ratio, r.throughput_ratio
     ));
+    if let Some(c) = &r.corrected {
+        line(&format!(
+            "p99 corrected for coordinated omission (one every {:.0} us expected): {:.0} us before, \
+             {:.0} us without, {:.0} us until it was current, {:.0} us after; {:.2} times as long",
+            c.interval_us, c.before.p99, c.without.p99, c.during.p99, c.after.p99, c.p99_ratio
+        ));
+    }
     line(&format!(
         "memory of the replicas: {:.0?} MiB before, {:.0?} at most",
         r.rss_mb, r.rss_peak_mb

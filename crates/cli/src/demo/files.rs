@@ -13,7 +13,7 @@ use tercio_exchange::{Command, Outcome};
 /// Where the replicas' directories are.
 pub(crate) enum Folder {
     Kept(PathBuf),
-    Temporary(tempfile::TempDir),
+    Temporary(stop::TemporaryDir),
 }
 
 impl Folder {
