@@ -166,9 +166,10 @@ impl ExecuteStage {
 
     /// Goes to a state that was fetched: every piece of it was checked as it came.
     fn install(&mut self, install: Install, out: &mut Outbox) -> Result<(), NodeError> {
-        let Install { certificate, chain_bytes, chunks } = install;
+        let Install { certificate, chain_bytes, pieces, engine } = install;
         let checkpoint = certificate.checkpoint.clone();
         assert!(checkpoint.seq > self.executed, "state goes forward");
+        let chunks = pieces.snapshot(&checkpoint, engine);
         let height = checkpoint.height;
         let restored = self.engine.restore(&checkpoint, &chunks);
         restored.map_err(|why| NodeError::Snapshot { height, why })?;

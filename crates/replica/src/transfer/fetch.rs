@@ -62,8 +62,10 @@ pub struct Install {
     pub certificate: Arc<CertifiedCheckpoint>,
     /// How long the bodies of all blocks up to it are together, in bytes, as the sources say.
     pub chain_bytes: u64,
-    /// A snapshot, as the engine restores it.
-    pub chunks: Vec<(Bytes, Bytes)>,
+    /// What of it has a digest.
+    pub pieces: Pieces,
+    /// The engine's own chunk.
+    pub engine: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -653,14 +655,10 @@ impl Transfer {
 
     fn install(&mut self) {
         let target = self.target.as_ref().expect("a target");
-        let checkpoint = &target.certificate.checkpoint;
-        let mut chunks = self.pieces.assemble(APP, checkpoint.state);
-        chunks.extend(self.pieces.assemble(CLIENT, checkpoint.clients));
+        let (certificate, chain_bytes) = (Arc::new(target.certificate.clone()), target.chain_bytes);
         let engine = self.engine.take().expect("it was fetched, or is empty");
-        chunks.push((Bytes::from_static(&[ENGINE]), engine));
-        let certificate = Arc::new(target.certificate.clone());
-        let install = Install { certificate, chain_bytes: target.chain_bytes, chunks };
-        self.pieces = Pieces::default();
+        let pieces = std::mem::take(&mut self.pieces);
+        let install = Install { certificate, chain_bytes, pieces, engine };
         self.set_phase(Phase::Installing);
         self.steps.push_back(Step::Install(install));
     }

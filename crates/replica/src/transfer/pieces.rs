@@ -5,8 +5,8 @@ use super::message::{Node, read_subtree};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tercio_crypto::hash;
-use tercio_execution::{ENGINE, TreeBuilder, leaf_digest};
-use tercio_types::{Digest, EMPTY_ROOT, Suite};
+use tercio_execution::{APP, CLIENT, ENGINE, TreeBuilder, leaf_digest};
+use tercio_types::{Checkpoint, Digest, EMPTY_ROOT, Suite};
 use tercio_wire::Reader;
 
 /// What others sent, as it came: to be kept on disk until the state is whole.
@@ -29,11 +29,50 @@ impl Piece {
     }
 }
 
+/// How many maps a [`ByDigest`] is, once there is anything in it.
+const PLACES: usize = 1 << 12;
+
+/// A map by digest, as many small ones by its first bits: those are as good as random, so a look
+/// goes to a map of some hundred, where one of a million would be twenty looks in cold memory.
+#[derive(Clone, Debug)]
+struct ByDigest<T>(Vec<BTreeMap<Digest, T>>);
+
+impl<T> Default for ByDigest<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> ByDigest<T> {
+    fn place(digest: &Digest) -> usize {
+        usize::from(u16::from_le_bytes([digest.0[0], digest.0[1]])) % PLACES
+    }
+
+    fn get(&self, digest: &Digest) -> Option<&T> {
+        self.0.get(Self::place(digest))?.get(digest)
+    }
+
+    fn insert(&mut self, digest: Digest, value: T) {
+        if self.0.is_empty() {
+            self.0.resize_with(PLACES, BTreeMap::new);
+        }
+        self.0[Self::place(&digest)].insert(digest, value);
+    }
+
+    /// Takes what another has.
+    fn append(&mut self, mut other: Self) {
+        if self.0.is_empty() {
+            std::mem::swap(self, &mut other);
+        }
+        self.0.iter_mut().zip(&mut other.0).for_each(|(own, other)| own.append(other));
+    }
+}
+
 /// Nodes and chunks by digest.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
-    nodes: BTreeMap<Digest, Node>,
-    chunks: BTreeMap<Digest, Bytes>,
+    nodes: ByDigest<Node>,
+    chunks: ByDigest<Bytes>,
 }
 
 impl Pieces {
@@ -78,7 +117,7 @@ impl Pieces {
             0 => {
                 let mut input = Reader::new(bytes, suite);
                 if let Ok((_, nodes)) = read_subtree(&mut input) {
-                    self.nodes.extend(nodes);
+                    nodes.into_iter().for_each(|(digest, node)| self.put_node(digest, node));
                 }
             }
             1 => {
@@ -90,9 +129,9 @@ impl Pieces {
     }
 
     /// Takes what another has.
-    pub(super) fn merge(&mut self, mut other: Self) {
-        self.nodes.append(&mut other.nodes);
-        self.chunks.append(&mut other.chunks);
+    pub(super) fn merge(&mut self, other: Self) {
+        self.nodes.append(other.nodes);
+        self.chunks.append(other.chunks);
     }
 
     /// The node with a digest, if it is here.
@@ -104,7 +143,7 @@ impl Pieces {
     /// Whether the chunk with a digest is here.
     #[must_use]
     pub fn has_chunk(&self, digest: &Digest) -> bool {
-        self.chunks.contains_key(digest)
+        self.chunks.get(digest).is_some()
     }
 
     /// Takes a node whose digest was recomputed.
@@ -117,13 +156,24 @@ impl Pieces {
         self.chunks.insert(digest, chunk);
     }
 
+    /// The snapshot of a checkpoint of which every piece is here, but for the engine's chunk. It takes
+    /// seconds for a large one.
+    ///
+    /// # Panics
+    /// When a piece is missing.
+    pub(crate) fn snapshot(self, of: &Checkpoint, engine: Bytes) -> Vec<(Bytes, Bytes)> {
+        let mut chunks = self.assemble(APP, of.state);
+        chunks.extend(self.assemble(CLIENT, of.clients));
+        chunks.push((Bytes::from_static(&[ENGINE]), engine));
+        chunks
+    }
+
     /// The labelled chunks of a tree of which every piece is here, in order; `kind` goes before
     /// each label.
     ///
     /// # Panics
     /// When a piece is missing.
-    #[must_use]
-    pub fn assemble(&self, kind: u8, root: Digest) -> Vec<(Bytes, Bytes)> {
+    fn assemble(&self, kind: u8, root: Digest) -> Vec<(Bytes, Bytes)> {
         let mut chunks = Vec::new();
         let mut open = vec![root];
         open.retain(|root| *root != EMPTY_ROOT);
@@ -144,7 +194,23 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tercio_execution::{APP, CLIENT, chunks_root};
+    use tercio_execution::chunks_root;
+
+    #[test]
+    fn maps_by_digest_are_put_together() {
+        let digest = |i: u32| hash(Suite::default(), &[&i.to_le_bytes()]);
+        let of = |range: std::ops::Range<u32>| {
+            let mut map = ByDigest::default();
+            range.for_each(|i| map.insert(digest(i), i));
+            map
+        };
+        for (one, other) in [(0..0, 0..9), (0..9, 0..0), (0..40_000, 30_000..70_000)] {
+            let (end, mut both) = (one.end.max(other.end), of(one));
+            both.append(of(other));
+            assert!((0..end).all(|i| both.get(&digest(i)) == Some(&i)));
+            assert_eq!(both.get(&digest(end)), None);
+        }
+    }
 
     #[test]
     fn what_is_taken_apart_is_put_together_again() {
