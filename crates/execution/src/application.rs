@@ -147,6 +147,12 @@ pub trait Application: Send {
     /// digest.
     fn set_catching_up(&mut self, _on: bool) {}
 
+    /// Does about a millisecond of what [`Self::state_digest`] would take; whether something is left
+    /// of it that can be done so.
+    fn prepare_digest(&mut self) -> bool {
+        false
+    }
+
     /// The upper part of the tree whose root [`Self::state_digest`] is, at about the same cost
     /// ([`MerkleMap::top`](crate::MerkleMap::top) has it). With it a replica can say in which
     /// range of labels another's state differs; without, only that it does.

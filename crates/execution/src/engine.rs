@@ -453,6 +453,12 @@ impl Engine {
         }
     }
 
+    /// Does a little of what [`Self::checkpoint`] would take ([`Application::prepare_digest`]);
+    /// whether more is to do.
+    pub fn prepare_checkpoint(&mut self) -> bool {
+        self.app.prepare_digest()
+    }
+
     /// Whether the replica catches up: checkpoints are few then, and may take long
     /// ([`Application::set_catching_up`]).
     pub fn set_catching_up(&mut self, on: bool) {

@@ -320,6 +320,13 @@ impl Store {
         }
     }
 
+    /// Encodes some hundred of the changed chunks, those that were changed first; whether any is
+    /// left.
+    pub fn encode_some(&mut self) -> bool {
+        (0..OPEN).for_each(|_| self.close_oldest());
+        !self.open.is_empty()
+    }
+
     /// Encodes the chunk that was changed first.
     fn close_oldest(&mut self) {
         if let Some(chunk) = self.open.pop_front().and_then(|at| self.chunks.leaf_if(at)) {
@@ -499,6 +506,11 @@ mod tests {
         assert!(lazy.open.len() >= before, "that was not too much");
         (0..2).for_each(|_| drop(lazy.put(&key(u32::MAX), &large)));
         assert!(lazy.open.len() <= OPEN);
+        (0..OPEN as u32 + 1).for_each(|i| drop(lazy.put(&key(i), b"again")));
+        let (before, hashes) = (lazy.open.len(), lazy.hashes());
+        assert!(lazy.encode_some() && lazy.open.len() == before - OPEN, "a little at a time");
+        while lazy.encode_some() {}
+        assert!(lazy.open.is_empty() && lazy.hashes() == hashes, "the tree is not a part of it");
         lazy.set_lazy(false);
         lazy.put(&key(1), b"");
         assert!(lazy.open.len() <= OPEN);

@@ -204,6 +204,10 @@ impl<T: Transaction> Application for Keyed<T> {
         self.store_mut().set_lazy(on);
     }
 
+    fn prepare_digest(&mut self) -> bool {
+        self.store_mut().encode_some()
+    }
+
     fn state_top(&mut self) -> Option<TreeTop> {
         Some(self.store_mut().top())
     }

@@ -98,6 +98,9 @@ pub enum NodeError {
     /// A stage's thread ended in a panic: a broken invariant of our own.
     #[error("a stage stopped by a failed assertion: {0}")]
     Panicked(String),
+    /// The system gives no thread to catch up on.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
 }
 
 /// Why a replica does not start.

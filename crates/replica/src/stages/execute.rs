@@ -261,6 +261,12 @@ impl ExecuteStage {
         out.send.push_back((to, Frame { key, auth: Authenticator::Mac(tag), body }.to_bytes()));
     }
 
+    /// Does a little of what a command will take that need not be done in one go; whether more is to
+    /// do. Blocks whose state is to be compared are executed when that is as good as computed.
+    pub fn prepare(&mut self, command: &ToExecute) -> bool {
+        matches!(command, ToExecute::Replay(run) if run.last) && self.engine.prepare_checkpoint()
+    }
+
     fn replay(&mut self, run: CertifiedBlocks, out: &mut Outbox) -> Result<(), NodeError> {
         let CertifiedBlocks { blocks, certificate, last } = run;
         self.engine.set_catching_up(true);

@@ -31,6 +31,14 @@ use tercio_types::{
 /// How many attestations wait for their block.
 const MAX_EARLY: usize = 1024;
 
+/// How many times as long as what can wait took, nothing of the kind is done: a fifth of the thread's
+/// time is for that.
+const REST: u32 = 4;
+
+/// The same while a state that came from others becomes durable. Nothing of this replica waits behind
+/// that, since it orders nothing yet, and it cannot go on before; half of the time is left to others.
+const REST_INSTALLING: u32 = 1;
+
 /// The write-ahead log, the block log and the snapshots of a replica.
 pub struct LogStage {
     wal: Wal,
@@ -214,6 +222,12 @@ impl LogStage {
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.keep.is_some() || !self.asked.is_empty() || self.scrub.is_some()
+    }
+
+    /// How many times as long as [`Self::work`] takes to rest after it.
+    #[must_use]
+    pub fn rest(&self) -> u32 {
+        if self.installing.is_some() { REST_INSTALLING } else { REST }
     }
 
     /// Does a little of what can wait: a slice of a snapshot, an answer to a replica that fetches

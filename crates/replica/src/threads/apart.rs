@@ -73,9 +73,9 @@ impl LogThread {
                 }
             }
             if self.stage.has_work() && rest.is_over() {
-                let begin = Clock::monotonic();
+                let (begin, times) = (Clock::monotonic(), self.stage.rest());
                 self.stage.work(&mut out)?;
-                rest.after(begin);
+                rest.after(begin, times);
             }
             // Who removes files is there as long as this thread is, or all end.
             out.removals.drain(..).for_each(|removal| drop(self.removals.send(removal)));
@@ -128,8 +128,7 @@ impl ExecuteThread {
                     stage.handle(command, &mut out)?;
                     continue;
                 }
-                gentle.lend(stage, command);
-                // It panicked, and its thread says so.
+                gentle.lend(stage, command)?;
                 let Some(back) = gentle.wait() else { return Ok(()) };
                 let Back { out: mut more, result, .. } = back;
                 stage = back.stage;

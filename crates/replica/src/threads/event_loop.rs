@@ -101,12 +101,11 @@ impl LoopThread {
         if result.is_err() {
             ending.set(AT_ONCE);
         }
-        if let (Seat::Lent, Some(mut gentle)) = (&execute, gentle) {
-            let back = gentle.wait();
-            if let Some(Back { stage, out, .. }) = back {
-                outbox.log.extend(out.log);
-                execute = Seat::Here(stage);
-            }
+        if let (Seat::Lent, Some(mut gentle)) = (&execute, gentle)
+            && let Some(Back { stage, out, .. }) = gentle.wait()
+        {
+            outbox.log.extend(out.log);
+            execute = Seat::Here(stage);
         }
         let log = finish(log, execute, outbox, &done, &ending);
         // Nobody waits for room in this queue any more.
@@ -172,9 +171,9 @@ impl LoopThread {
                 && log.has_work()
                 && self.rest.is_over()
             {
-                let begin = Clock::monotonic();
+                let (begin, times) = (Clock::monotonic(), log.rest());
                 log.work(&mut self.outbox)?;
-                self.rest.after(begin);
+                self.rest.after(begin, times);
             }
             self.work()?;
             while !self.has_room() && self.ending.is_running() {
@@ -328,7 +327,7 @@ fn run_or_lend(
         if !gentle.takes(&command) {
             execute.handle(command, out)?;
         } else if let Seat::Here(stage) = std::mem::replace(seat, Seat::Lent) {
-            gentle.lend(stage, command);
+            gentle.lend(stage, command)?;
         }
     }
     Ok(())

@@ -6,8 +6,9 @@
 //!   with it, and until it is gone nothing more is read from the links. Long before that, clients
 //!   are told that the replica is busy. The other threads may wait for the loop, which always goes
 //!   on; so nobody waits in a circle.
-//! - What a replica that is behind has to compute is on a thread of low priority ([`gentle`]), and
-//!   what can wait takes a fifth of the log's thread ([`rest`]).
+//! - What a replica that is behind has to compute is on a thread that gives way, or rests
+//!   ([`gentle`]), and what can wait takes a fifth of the log's thread ([`rest`]), half of it where
+//!   the replica waits for just that.
 //! - Files that nothing needs any more are removed by a thread of their own ([`upkeep`]).
 //! - A thread that has done a batch of work wakes the loop once.
 //! - Group commit: the log thread takes all that waits, writes it with one append, and syncs as the
@@ -27,7 +28,7 @@ use crate::{Home, Layout, NodeError, NodeStatus, StartError};
 use apart::{ExecuteThread, LogThread};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use event_loop::{LoopThread, Seat};
-use gentle::gentle;
+use gentle::Gentle;
 use peers::Peers;
 use rest::Rest;
 use std::net::SocketAddr;
@@ -271,8 +272,7 @@ pub fn start(
     } else {
         Seat::Here(log)
     };
-    let (lender, thread) = gentle(waker.clone());
-    others.push(spawner.spawn("gentle", move || thread.run())?);
+    let lender = Gentle::new(spawner.name.clone(), waker.clone());
     let (execute, lender) = if layout.execution_apart() {
         let (commands, queue) = bounded(EXECUTE_QUEUE);
         let thread = ExecuteThread {

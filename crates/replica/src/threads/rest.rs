@@ -3,10 +3,7 @@
 use super::Clock;
 use std::time::{Duration, Instant as Monotonic};
 
-/// How many times as long as it worked it rests.
-const REST: u32 = 4;
-
-/// When the next piece of what can wait may be done: a fifth of the thread's time is for that.
+/// When the next piece of what can wait may be done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest {
     until: Option<Monotonic>,
@@ -24,10 +21,10 @@ impl Rest {
         self.left().is_zero()
     }
 
-    /// A piece was done that was begun at `begin`.
-    pub(super) fn after(&mut self, begin: Monotonic) {
+    /// A piece was done that was begun at `begin`: it rests so many times as long as that took.
+    pub(super) fn after(&mut self, begin: Monotonic, times: u32) {
         let end = Clock::monotonic();
-        self.until = Some(end + REST * (end - begin));
+        self.until = Some(end + times * (end - begin));
     }
 }
 
@@ -36,12 +33,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_rests_four_times_as_long_as_it_worked() {
+    fn it_rests_so_many_times_as_long_as_it_worked() {
         let mut rest = Rest::default();
         assert!(rest.is_over(), "nothing was done yet");
         let hour = Duration::from_secs(3600);
         let Some(begin) = Clock::monotonic().checked_sub(hour) else { return };
-        rest.after(begin);
+        rest.after(begin, 4);
         assert!(!rest.is_over());
         assert!(rest.left() > 3 * hour && rest.left() < 5 * hour, "{:?}", rest.left());
     }
