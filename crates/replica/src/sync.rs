@@ -310,6 +310,15 @@ impl CatchUp {
         self.go_on(now);
     }
 
+    /// Goes on to `target` without an end at the one before, if it is above that.
+    pub fn raise(&mut self, target: Arc<CertifiedCheckpoint>) {
+        if let Some(before) = &mut self.target
+            && before.checkpoint.seq < target.checkpoint.seq
+        {
+            *before = target;
+        }
+    }
+
     /// Has the next blocks executed, and meanwhile asks for those after them.
     fn go_on(&mut self, now: Instant) {
         let Some(target) = self.target.clone() else { return };

@@ -318,8 +318,10 @@ fn blocks_are_fetched_while_others_are_executed() {
         Some(Step::Ask { to, request }) if request.from == Height(height) => to,
         other => panic!("asks for {height}, not {other:?}"),
     };
-    let replays = |catch_up: &mut CatchUp, height: usize| match catch_up.poll() {
-        Some(Step::Replay(run)) => assert_eq!(run.certificate, certificate(height)),
+    let replays = |catch_up: &mut CatchUp, height: usize, last: bool| match catch_up.poll() {
+        Some(Step::Replay(run)) => {
+            assert_eq!((run.certificate, run.last), (certificate(height), last));
+        }
         other => panic!("replays {height}, not {other:?}"),
     };
     let answer = |catch_up: &mut CatchUp, by: ReplicaId, height: usize| {
@@ -331,12 +333,12 @@ fn blocks_are_fetched_while_others_are_executed() {
     catch_up.begin(certificate(4), start, now);
     let by = asked(&mut catch_up, 1);
     answer(&mut catch_up, by, 1);
-    replays(&mut catch_up, 1);
+    replays(&mut catch_up, 1, false);
     let by = asked(&mut catch_up, 2);
     answer(&mut catch_up, by, 2);
     assert!(catch_up.poll().is_none(), "one is executed, and one waits");
     assert!(!catch_up.on_replayed(&certificate(1), now));
-    replays(&mut catch_up, 2);
+    replays(&mut catch_up, 2, false);
     for _ in 0..3 {
         let by = asked(&mut catch_up, 3);
         let none = Blocks { blocks: vec![], certificate: None };
@@ -350,10 +352,28 @@ fn blocks_are_fetched_while_others_are_executed() {
     catch_up.begin(certificate(3), (at.height, at.block, at.seq), now);
     let by = asked(&mut catch_up, 3);
     answer(&mut catch_up, by, 3);
-    replays(&mut catch_up, 3);
+    replays(&mut catch_up, 3, true);
     assert!(catch_up.poll().is_none());
+    catch_up.raise(certificate(3));
     assert!(catch_up.on_replayed(&certificate(3), now));
     assert!(!catch_up.is_active() && catch_up.poll().is_none());
+    // What was the last is not, when the target has moved on before it is executed.
+    let at = &chain[0].1.checkpoint;
+    catch_up.begin(certificate(3), (at.height, at.block, at.seq), now);
+    let by = asked(&mut catch_up, 2);
+    answer(&mut catch_up, by, 2);
+    replays(&mut catch_up, 2, false);
+    let by = asked(&mut catch_up, 3);
+    answer(&mut catch_up, by, 3);
+    catch_up.raise(certificate(4));
+    catch_up.raise(certificate(2));
+    assert!(!catch_up.on_replayed(&certificate(2), now));
+    replays(&mut catch_up, 3, false);
+    let by = asked(&mut catch_up, 4);
+    answer(&mut catch_up, by, 4);
+    assert!(!catch_up.on_replayed(&certificate(3), now));
+    replays(&mut catch_up, 4, true);
+    assert!(catch_up.on_replayed(&certificate(4), now));
 }
 
 /// What goes wrong in a replica that catches up, once.

@@ -391,6 +391,11 @@ impl<P: Protocol> OrderStage<P> {
             }
             ToOrder::Replayed { certificate, windows } => {
                 self.head = Head::at(&certificate.checkpoint);
+                // Others go on meanwhile. To compare states here and there on the way to where they
+                // are would cost more than to get there.
+                if let (None, Some(ahead)) = (&windows, self.protocol.ahead()) {
+                    self.catch_up.raise(ahead);
+                }
                 let is_there = self.catch_up.on_replayed(&certificate, now);
                 self.do_catch_up(now, out);
                 if !is_there {
