@@ -46,6 +46,10 @@ const MAX_FILE: u64 = 16 << 20;
 /// The least that others must be given each second: who waits long for an answer asks elsewhere.
 const MIN_SERVE_BYTES: u64 = 1 << 20;
 const MAX_CLIENT_FRAME: usize = 8 << 20;
+/// How long a replica looks on for frames after one came (`[links] poll_us`): about one request of a
+/// client that has one under way, so that replicas stay awake for the next.
+const POLL: Duration = Duration::from_micros(200);
+const MAX_POLL_US: u64 = 10_000;
 
 /// Why a replica's home cannot be used.
 #[derive(Debug, Error)]
@@ -196,6 +200,7 @@ entry!(LinksEntry {
     max_client_frame: At<usize>,
     max_client_queue: usize,
     max_queue: usize,
+    poll_us: At<u64>,
 });
 entry!(CatchUpEntry {
     timeout_ms: u64,
@@ -264,6 +269,12 @@ impl LinksEntry {
         }
         set(&mut limits.max_client_queue, self.max_client_queue);
         set(&mut limits.max_queue, self.max_queue);
+        if let Some(us) = &self.poll_us {
+            if *us.get() > MAX_POLL_US {
+                return Err(source.at(us, format!("must be at most {MAX_POLL_US}")));
+            }
+            limits.poll = Duration::from_micros(*us.get());
+        }
         Ok(())
     }
 }
@@ -515,7 +526,7 @@ impl ReplicaConfig {
             listen: listen.into(),
             data: Data::Memory(MemStorage::default()),
             layout: Layout::default(),
-            limits: Limits::default(),
+            limits: Limits { poll: POLL, ..Limits::default() },
         }
     }
 }

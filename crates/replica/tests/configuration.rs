@@ -108,6 +108,15 @@ fn how_signatures_are_checked() {
 }
 
 #[test]
+fn how_long_a_replica_looks_on() {
+    let read = |us: u64| replica(&format!("replica = 1\n[links]\npoll_us = {us}\n"));
+    assert_eq!(read(0).unwrap().limits.poll, Duration::ZERO);
+    assert_eq!(read(10_000).unwrap().limits.poll, Duration::from_millis(10));
+    let error = read(10_001).unwrap_err();
+    assert!(error.contains("tercio.toml:3: poll_us: must be at most 10000"), "{error}");
+}
+
+#[test]
 fn clients_settings() {
     let table = &documented()["client.toml"];
     let dir = tempfile::tempdir().unwrap();

@@ -39,6 +39,10 @@
 //! is that a stranger holds no link, no memory and no place in a queue. Whether a frame's sender is
 //! the link's peer is for the receiver of the frame to check.
 //!
+//! # Looking on
+//! With [`Limits::poll`] a thread does not sleep as soon as there is nothing to read: for so long
+//! after a frame it looks for more, and between two looks gives the processor to whoever wants it.
+//!
 //! # Bounds
 //! Everything that a peer can make grow is bounded by [`Limits`]: a frame's length, a queue's bytes,
 //! links of clients, handshakes under way (beyond it the oldest gives way) and their time, bytes read
@@ -50,6 +54,7 @@ mod error;
 mod handshake;
 mod inbox;
 mod link;
+mod look;
 mod outbox;
 mod settings;
 mod transport;

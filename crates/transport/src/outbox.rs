@@ -39,14 +39,20 @@ impl Outbox {
     /// Writes what the system takes; true when all is written.
     pub(crate) fn write(&mut self, to: &mut impl Write) -> io::Result<bool> {
         while !self.queue.is_empty() {
-            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let count = self.queue.len().min(MAX_SLICES);
-            for (slice, bytes) in slices.iter_mut().zip(&self.queue) {
-                *slice = IoSlice::new(bytes);
-            }
-            slices[0] = IoSlice::new(&self.queue[0][self.written..]);
-            let offered: usize = slices[..count].iter().map(|s| s.len()).sum();
-            match to.write_vectored(&slices[..count]) {
+            let first = &self.queue[0][self.written..];
+            let (written, offered) = match self.queue.len() {
+                1 => (to.write(first), first.len()),
+                waiting => {
+                    let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                    let slices = &mut slices[..waiting.min(MAX_SLICES)];
+                    for (slice, bytes) in slices.iter_mut().zip(&self.queue) {
+                        *slice = IoSlice::new(bytes);
+                    }
+                    slices[0] = IoSlice::new(first);
+                    (to.write_vectored(slices), slices.iter().map(|s| s.len()).sum())
+                }
+            };
+            match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     self.advance(n);

@@ -61,6 +61,9 @@ pub struct Limits {
     pub max_half_open: usize,
     /// How long a handshake may take, connecting included.
     pub handshake_timeout: Duration,
+    /// How long to go on looking for frames after one came before the thread sleeps, giving the
+    /// processor to whoever wants it between two looks; zero for not at all.
+    pub poll: Duration,
     /// The most bytes read from one peer in a turn.
     pub read_budget: usize,
     /// The first pause before a lost link is dialled again.
@@ -79,6 +82,7 @@ impl Default for Limits {
             max_clients: 1024,
             max_half_open: 128,
             handshake_timeout: Duration::from_secs(5),
+            poll: Duration::ZERO,
             read_budget: 256 << 10,
             redial_min: Duration::from_millis(20),
             redial_max: Duration::from_secs(1),

@@ -6,6 +6,7 @@ mod handshakes;
 use crate::dial::{Dial, Resolver};
 use crate::handshake::Identity;
 use crate::link::{Link, Stage};
+use crate::look::Look;
 use crate::{BindError, DialError, Disconnect, Limits, Listen, Refusal, SendError, Settings};
 use bytes::Bytes;
 use mio::net::TcpListener;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 use tercio_types::{ClientId, Membership, Principal, ReplicaId, ReplicaSet};
 
@@ -67,7 +69,7 @@ impl Waker {
 
 /// The one place where the transport asks for the time.
 #[expect(clippy::disallowed_methods, reason = "redials and handshakes have real deadlines")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
@@ -111,6 +113,9 @@ pub struct Transport {
     unread: Vec<usize>,
     unwritten: Vec<usize>,
     events: Vec<TransportEvent>,
+    /// Whether the last turn brought a frame, and what became of looking for more.
+    heard: bool,
+    look: Look,
     counters: BTreeMap<&'static str, u64>,
 }
 
@@ -163,6 +168,8 @@ impl Transport {
             unread: vec![],
             unwritten: vec![],
             events: vec![],
+            heard: false,
+            look: Look::default(),
             counters: BTreeMap::new(),
         })
     }
@@ -287,17 +294,13 @@ impl Transport {
     }
 
     /// One turn: writes what is queued, waits up to `timeout` (without one, for ever) until
-    /// something happens or a [`Waker`] calls, and appends what happened to `events`.
+    /// something happens or a [`Waker`] calls, and appends what happened to `events`. After a turn
+    /// that brought a frame it looks on for [`Limits::poll`] before it sleeps.
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<TransportEvent>) {
         self.flush();
         let mut time = now();
         self.dial_due(time);
-        let wait = self.wait(timeout, time);
-        match self.poll.poll(&mut self.ready, wait) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => panic!("the system's event queue failed: {e}"),
-        }
+        self.wait_for_system(self.wait(timeout, time), time);
         time = now();
         self.note_readiness(time);
         while let Some((to, found)) = self.resolver.next() {
@@ -309,7 +312,26 @@ impl Transport {
             self.with_link(slot, || time, |me, slot, link| me.read(slot, link, time));
         }
         self.flush();
+        self.heard = self.events.iter().any(|e| matches!(e, TransportEvent::Frame { .. }));
         events.append(&mut self.events);
+    }
+
+    /// Has the system say what is ready: at once, while looking on, or after a sleep of at most
+    /// `wait`.
+    fn wait_for_system(&mut self, wait: Option<Duration>, since: Instant) {
+        let Self { poll, ready, look, limits, .. } = self;
+        let mut ask = |wait: Option<Duration>| match poll.poll(ready, wait) {
+            Ok(()) => !ready.is_empty(),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => !ready.is_empty(),
+            Err(e) => panic!("the system's event queue failed: {e}"),
+        };
+        let span = wait.map_or(limits.poll, |wait| wait.min(limits.poll));
+        let at_once = || ask(Some(Duration::ZERO));
+        if self.heard && look.on(span, now, at_once, thread::yield_now) {
+            return;
+        }
+        let left = wait.map(|wait| wait.saturating_sub(now().saturating_duration_since(since)));
+        ask(left);
     }
 
     /// How long to wait for the system.

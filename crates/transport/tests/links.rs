@@ -180,6 +180,31 @@ fn another_thread_wakes_the_loop() {
 }
 
 #[test]
+fn who_looks_on_hears_frames_and_keeps_the_time_it_was_given() {
+    let (plan, mut sockets) = plan(2);
+    let hour = Duration::from_secs(3600);
+    let mut node = |i: u16| {
+        let limits = Limits { poll: hour, ..Limits::default() };
+        Node::new(replica(i), &plan, Some(sockets.remove(0).into()), limits)
+    };
+    let (mut zero, mut one) = (node(0), node(1));
+    drive(&mut [&mut zero, &mut one], "the link", |n| n.iter().all(|n| n.connects() == 1));
+    // Each turn after a frame looks on, and ends with the millisecond that it was given.
+    for i in 1..=20 {
+        zero.transport.send(replica(1), frame(i, 10)).unwrap();
+        drive(&mut [&mut zero, &mut one], "a frame", |n| {
+            n[1].frames_from(replica(0)).len() == i as usize
+        });
+    }
+    let waker = one.transport.waker();
+    zero.transport.send(replica(1), frame(21, 10)).unwrap();
+    drive(&mut [&mut zero, &mut one], "the last", |n| n[1].frames_from(replica(0)).len() == 21);
+    waker.wake();
+    // Without the waker this would go on for an hour.
+    one.transport.poll(None, &mut one.events);
+}
+
+#[test]
 fn a_port_in_use_is_named() {
     let (plan, mut sockets) = plan(1);
     let zero = Node::replica(0, &plan, sockets.pop().unwrap());

@@ -159,12 +159,12 @@ impl LoopThread {
                     now = self.clock.now();
                 }
             }
-            let due = self.order.deadline().is_some_and(|at| at <= now);
+            let due = deadline.is_some_and(|at| at <= now);
             // What came before a deadline may be what is waited for.
             if self.order.must_verify(drained || due, now) {
                 self.verify(now)?;
             }
-            if self.order.deadline().is_some_and(|at| at <= now) {
+            if due {
                 self.order.handle_timeout(now, &mut self.outbox)?;
             }
             if let Seat::Here(log) = &mut self.log
