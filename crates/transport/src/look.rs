@@ -10,15 +10,15 @@
 //! slice keeps the processor for milliseconds, and a thread that gave way does not come back before
 //! that; one that sleeps and is woken does. So the books are kept: each sleep that was spared is
 //! worth [`SAVED`], and a long absence while something came costs what it took. When the savings do
-//! not cover it, looking on does not pay; then the thread sleeps at once until a hundred times as
-//! long as it was away is over, and loses a hundredth of its time at most by trying again.
+//! not cover it, looking on does not pay; then the thread sleeps at once until 25 times as
+//! long as it was away is over, and loses a 25th of its time at most by trying again.
 
 use std::time::{Duration, Instant};
 
 /// Longer than any turn of somebody who works on a few frames.
 const LONG: Duration = Duration::from_micros(500);
 /// How many times as long as it was away it sleeps at once.
-const REST: u32 = 100;
+const REST: u32 = 25;
 
 /// What a spared sleep is worth, in time of absence: about 20 us for this side and the one that would
 /// have woken it. An absence costs a fraction of its length only, since a quorum goes on without one.
@@ -136,13 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn whose_savings_are_spent_sleeps_at_once_for_a_hundred_times_as_long() {
+    fn whose_savings_are_spent_sleeps_at_once_for_25_times_as_long() {
         let (mut it, clock) = (Look::default(), Cell::new(crate::transport::now()));
         let ms = Duration::from_millis;
         assert_eq!(look(&mut it, &clock, ms(4), 1), (true, 1));
         for _ in 0..4 {
             assert_eq!(look(&mut it, &clock, ms(4), 0), (false, 0), "it rests");
-            clock.set(clock.get() + ms(99));
+            clock.set(clock.get() + ms(24));
         }
         clock.set(clock.get() + ms(4));
         assert_eq!(look(&mut it, &clock, ms(4), 0), (true, 0), "the rest is over");
