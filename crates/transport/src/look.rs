@@ -131,7 +131,8 @@ mod tests {
         for _ in 0..100_000 {
             assert!(look(&mut it, &clock, Duration::from_micros(10), 1).0);
         }
-        let absences = (0..100).take_while(|_| look(&mut it, &clock, Duration::from_millis(4), 1).0);
+        let absences =
+            (0..100).take_while(|_| look(&mut it, &clock, Duration::from_millis(4), 1).0);
         assert_eq!(absences.count(), 6, "20 ms are spent, and what goes beyond ends it");
     }
 
