@@ -32,8 +32,9 @@ pub const FREE: u64 = 0;
 const MAX_CONNECTIONS: usize = 256;
 /// After so many nanoseconds without a request a connection over an unreliable transport is lost.
 const IDLE_NS: u64 = 30_000_000_000;
-/// How many requests are fetched ahead at once.
-const GROUP: usize = 32;
+/// How many requests are fetched ahead at once. Fewer than a client may have under way, so that the
+/// first answers of a burst are on their way while the rest is run.
+const GROUP: usize = 16;
 
 /// Who sent a frame, as far as the transport can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ pub mod server;
 
 use crate::client::{Client, ClientError};
 use crate::clock;
+use crate::engine::WINDOW;
 use crate::op::Capability;
 use crate::transport::udp::UdpLink;
 use crate::transport::{Endpoint, Link};
@@ -81,7 +82,8 @@ impl Transport {
     pub const fn window(self) -> usize {
         match self {
             Self::Udp => 8,
-            Self::Shm | Self::UdpGso | Self::Tcp | Self::Verbs => 48,
+            Self::Shm => WINDOW,
+            Self::UdpGso | Self::Tcp | Self::Verbs => 48,
         }
     }
 }
