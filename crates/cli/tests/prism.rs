@@ -202,7 +202,22 @@ fn positive(report: &Value, list: &str, fields: &[&str]) -> usize {
 #[test]
 fn the_papers_figures_are_measured() {
     let fields = ["p50_us", "p99_us", "rate_per_s", "random_read_fraction"];
-    assert_eq!(positive(&figure("ops", &[]), "ops", &fields), 4 * 8);
+    let ops = figure("ops", &[]);
+    assert_eq!(positive(&ops, "ops", &fields), 4 * 8);
+    for op in ops["ops"].as_array().unwrap() {
+        let of = |field: &str| op[field].as_f64();
+        if op["transport"] == "shm" {
+            assert!(of("floor_us").unwrap() > 0.0, "{op}");
+            let (of_floor, ratio) = (of("of_floor").unwrap(), &op["floor_ratio"]);
+            let between = |min: &str, max: &str| {
+                ratio[min].as_f64().unwrap() <= of_floor && of_floor <= ratio[max].as_f64().unwrap()
+            };
+            assert!(of_floor > 0.0 && between("min", "max"), "{op}");
+            assert_eq!(ratio["pairs"], 3, "{op}");
+        } else {
+            assert!(op["floor_us"].is_null() && op["of_floor"].is_null(), "{op}");
+        }
+    }
     assert_eq!(positive(&figure("fig1", &[]), "ops", &fields), 2 * 5);
     let distances = figure("fig2", &[]);
     assert_eq!(positive(&distances, "points", &["ratio"]), 2 * 4);

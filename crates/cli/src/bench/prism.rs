@@ -253,18 +253,20 @@ fn fig1(args: &Args, machine: Here) -> Result<(), Failure> {
 }
 
 fn ops_csv(figures: &[OpFigure]) -> String {
-    let mut csv = "op,transport,p50_us,p99_us,mean_us,rate_per_s,random_read_fraction\n".to_owned();
+    let mut csv =
+        "op,transport,p50_us,p99_us,mean_us,rate_per_s,random_read_fraction,floor_us\n".to_owned();
     for f in figures {
         let _ = writeln!(
             csv,
-            "{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{},{}",
             f.op,
             f.transport.name(),
             f.p50_us,
             f.p99_us,
             f.mean_us,
             f.rate_per_s,
-            f.random_read_fraction
+            f.random_read_fraction,
+            f.floor_us.map(|us| us.to_string()).unwrap_or_default()
         );
     }
     csv
@@ -276,16 +278,22 @@ fn print_ops(report: &OpsReport) {
     if let Some(ns) = report.machine.line {
         line(&format!("a cache line takes {ns} ns to the other processor and back"));
     }
-    line("transport  operation           p50 us    p99 us        per s   of READ's rate");
+    line(
+        "transport  operation           p50 us    p99 us        per s   of READ's rate   of floor",
+    );
     for f in &report.ops {
         line(&format!(
-            "{:<10} {:<17} {:>8.2}  {:>8.2}  {:>11.0}   {:.2}",
+            "{:<10} {:<17} {:>8.2}  {:>8.2}  {:>11.0}   {:>14.2}   {}",
             f.transport.name(),
             f.op,
             f.p50_us,
             f.p99_us,
             f.rate_per_s,
-            f.random_read_fraction
+            f.random_read_fraction,
+            match (f.of_floor, f.floor_us) {
+                (Some(of), Some(floor_us)) => format!("{of:.2} x {floor_us:.2} us"),
+                _ => String::new(),
+            }
         ));
     }
     line(&format!("files: {}", report.files.join(" ")));

@@ -5,6 +5,7 @@
 //! Client and server each keep a processor busy. Comparisons are interleaved, A B A B, and reported
 //! as the median of the pairs' ratios with their spread.
 
+mod floor;
 pub mod loads;
 pub mod ops;
 pub mod paper;
@@ -113,6 +114,8 @@ pub struct Served {
     pub value: usize,
     /// The distance of objects in bytes.
     pub stride: u64,
+    /// The file with the rings for the bare exchange (`floor`), where the transport has rings.
+    pub floor: Option<String>,
 }
 
 /// Why nothing was measured.

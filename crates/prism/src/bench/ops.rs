@@ -1,5 +1,6 @@
 //! What single operations cost: latency with one request under way, rate with many.
 
+use super::floor::{Bare, Shape};
 use super::loads::closed_loop;
 use super::{
     BenchError, Latencies, LatencySummary, Ratio, Served, Transport, median, round, seconds_since,
@@ -13,6 +14,9 @@ use crate::kv::prism::PrismClient;
 use crate::op::{Action, Addr, Cas, Deref, Masks, Mode, Op, Operand, Payload, Source, Status};
 use crate::rng::Rng;
 use serde::Serialize;
+
+/// How many words the measured CAS compares and swaps.
+const CAS_WORDS: usize = 4;
 
 /// An operation to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,19 @@ impl Measured {
 }
 
 impl Measured {
+    /// What its bare exchange moves, for objects of so many words. A PUT's is that of what it cannot
+    /// do without: a pointer, and an object that is stored.
+    fn shape(self, words: usize) -> Shape {
+        let (pointer, read, write) = match self {
+            Self::Read => (false, words, 0),
+            Self::Write | Self::Allocate => (false, 0, words),
+            Self::IndirectRead | Self::KvGet => (true, words, 0),
+            Self::Cas => (false, CAS_WORDS, CAS_WORDS),
+            Self::KvPut | Self::KvPutTwoRounds => (true, 0, words),
+        };
+        Shape { pointer, read, write }
+    }
+
     fn command<'a>(self, key: &'a [u8], value: &'a [u8]) -> Command<'a> {
         if self == Self::KvGet { Command::Get(key) } else { Command::Put(key, value) }
     }
@@ -83,6 +100,14 @@ pub struct OpFigure {
     pub p99_us: f64,
     /// On average.
     pub mean_us: f64,
+    /// [`OpFigure::p50_us`] of the bare exchange of the operation's shape, measured in turns with it:
+    /// rings, cache lines and the two processors, without a protocol. `None` where the transport has
+    /// no rings.
+    pub floor_us: Option<f64>,
+    /// The operation's p50 over the bare exchange's: the median of the turns.
+    pub of_floor: Option<f64>,
+    /// The spread of that.
+    pub floor_ratio: Option<Ratio>,
     /// Operations a second with [`OpFigure::window`] under way: the median of the rounds.
     pub rate_per_s: f64,
     /// The rate as a fraction of that of random READs on the same transport, measured in turns.
@@ -113,6 +138,7 @@ impl Effort {
 
 /// One operation, sent again and again.
 trait Load {
+    /// Of one after another until then, of one at least.
     fn latency(&mut self, until_ns: u64) -> Result<Latencies, BenchError>;
     /// Operations a second.
     fn rate(&mut self, window: usize, duration_ns: u64) -> Result<f64, BenchError>;
@@ -130,6 +156,7 @@ pub fn measure(
     let transport = served.transport;
     let window = transport.window();
     let mut reads = Plain::new(served, Measured::Read)?;
+    let mut bare = Bare::new(served)?;
     let mut figures = Vec::new();
     for measured in which {
         let mut load: Box<dyn Load> = match measured {
@@ -139,8 +166,21 @@ pub fn measure(
             _ => Box::new(Plain::new(served, *measured)?),
         };
         load.rate(window, effort.round_ns / 4)?;
-        let mut latencies = load.latency(clock::now_ns() + effort.latency_ns)?;
+        let shape = measured.shape(served.value / 8);
+        let turn_ns = effort.latency_ns / effort.rounds as u64;
+        let (mut latencies, mut floors) = (Latencies::default(), Latencies::default());
+        let mut multiples = Vec::new();
+        for _ in 0..effort.rounds {
+            let mut turn = load.latency(clock::now_ns() + turn_ns)?;
+            if let Some(bare) = &mut bare {
+                let mut floor = bare.latency(shape, turn_ns)?;
+                multiples.push(turn.summary().p50_us / floor.summary().p50_us);
+                floors.merge(floor);
+            }
+            latencies.merge(turn);
+        }
         let LatencySummary { p50_us, p99_us, mean_us } = latencies.summary();
+        let floor_ratio = bare.is_some().then(|| Ratio::of(multiples));
         let (mut rates, mut fractions) = (Vec::new(), Vec::new());
         for _ in 0..effort.rounds {
             let base = reads.rate(window, effort.round_ns)?;
@@ -155,6 +195,9 @@ pub fn measure(
             p50_us,
             p99_us,
             mean_us,
+            floor_us: bare.is_some().then(|| floors.summary().p50_us),
+            of_floor: floor_ratio.map(|ratio| ratio.median),
+            floor_ratio,
             rate_per_s: round(median(rates), 0),
             random_read_fraction: fraction.median,
             fraction,
@@ -215,8 +258,8 @@ impl<'a> Plain<'a> {
                 mode: Mode::Equal,
                 target: object,
                 indirect: false,
-                words: 4,
-                data: Operand::Inline(&self.object[..4]),
+                words: CAS_WORDS as u8,
+                data: Operand::Inline(&self.object[..CAS_WORDS]),
                 comparand: None,
                 masks: Masks::Words { compare: 0, swap: 0b1111 },
             })
@@ -261,17 +304,16 @@ impl<'a> Plain<'a> {
 impl Load for Plain<'_> {
     fn latency(&mut self, until_ns: u64) -> Result<Latencies, BenchError> {
         let mut latencies = Latencies::default();
-        loop {
+        let mut start = 0;
+        while start < until_ns {
             self.draft();
-            let start = clock::now_ns();
-            if start >= until_ns {
-                return Ok(latencies);
-            }
+            start = clock::now_ns();
             self.client.submit(&self.draft, start)?;
             self.client.flush()?;
             while !self.take()? {}
             latencies.record(clock::now_ns() - start);
         }
+        Ok(latencies)
     }
 
     fn rate(&mut self, window: usize, duration_ns: u64) -> Result<f64, BenchError> {
@@ -329,7 +371,9 @@ impl Kv {
 impl Load for Kv {
     fn latency(&mut self, until_ns: u64) -> Result<Latencies, BenchError> {
         let mut latencies = Latencies::default();
-        while clock::now_ns() < until_ns {
+        let mut start = 0;
+        while start < until_ns {
+            start = clock::now_ns();
             let key = self.rng.below(self.objects).to_le_bytes();
             let command = self.measured.command(&key, &self.value);
             self.driver.begin(0, command, clock::now_ns())?;

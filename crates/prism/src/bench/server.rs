@@ -1,6 +1,7 @@
 //! The server that measurements run against: PRISM-KV, Pilaf and plain memory, filled with the same
 //! objects.
 
+use super::floor::Floor;
 use super::{Served, Transport};
 use crate::engine::Engine;
 use crate::kv::Hash;
@@ -90,6 +91,12 @@ pub fn make(
     let mut engine = Engine::new(Arc::clone(&memory), 0, random()? as u32);
     engine.serve(prism, Box::new(kv));
     engine.serve(pilaf, Box::new(baseline));
+    let mut rings = None;
+    if transport == Transport::Shm {
+        let (floor, path) = Floor::new(table, region, stride)?;
+        engine.serve(plain, Box::new(floor));
+        rings = Some(path);
+    }
     let hex = |capability: Capability| format!("{:032x}", capability.0);
     let (prism, pilaf, plain) = (hex(prism), hex(pilaf), hex(plain));
     let served = Served {
@@ -104,6 +111,7 @@ pub fn make(
         objects: count,
         value,
         stride,
+        floor: rings,
     };
     Ok((Server::new(engine, vec![port], options), served))
 }

@@ -35,7 +35,7 @@ const ANSWER_SLOTS: usize = 256;
 /// Before each ring's words: how far its reader is, in a cache line of its own.
 const RING_HEADER: usize = 16;
 /// The words of both rings.
-pub(super) const WORDS: usize = 2 * RING_HEADER + (REQUEST_SLOTS + ANSWER_SLOTS) * SLOT;
+pub(crate) const WORDS: usize = 2 * RING_HEADER + (REQUEST_SLOTS + ANSWER_SLOTS) * SLOT;
 /// How many slots ahead a writer asks for the lines that it will write.
 const AHEAD: u64 = 4;
 
@@ -83,7 +83,7 @@ fn slots(words: usize) -> usize {
 
 /// A ring's writing end.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     ring: Ring,
     written: u64,
     /// As of the last look: the reader may be further.
@@ -98,17 +98,17 @@ impl Writer {
     }
 
     /// The client's.
-    pub(super) fn of_requests(words: &Arc<Words>) -> Self {
+    pub(crate) fn of_requests(words: &Arc<Words>) -> Self {
         Self::new(Ring::requests(words))
     }
 
     /// The server's.
-    pub(super) fn of_answers(words: &Arc<Words>) -> Self {
+    pub(crate) fn of_answers(words: &Arc<Words>) -> Self {
         Self::new(Ring::answers(words))
     }
 
     /// Writes a frame. False when there is no room now.
-    pub(super) fn push(&mut self, frame: &[u64]) -> bool {
+    pub(crate) fn push(&mut self, frame: &[u64]) -> bool {
         let (begin, behind) = frame.split_at(frame.len().min(SLOT));
         let ([first, near @ ..], far) = begin.split_at(begin.len().min(LINE)) else {
             return true;
@@ -145,14 +145,14 @@ impl Writer {
     /// what is stored behind them. Not for a frame that comes alone: its own lines would have to wait
     /// for these.
     #[inline]
-    pub(super) fn prepare(&self) {
+    pub(crate) fn prepare(&self) {
         prefetch_to_write(&self.ring.slot(self.written + AHEAD)[..self.last]);
     }
 }
 
 /// A ring's reading end.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     ring: Ring,
     read: u64,
     told: u64,
@@ -162,13 +162,13 @@ pub(super) struct Reader {
 
 impl Reader {
     /// The server's.
-    pub(super) fn of_requests(words: &Arc<Words>) -> Self {
+    pub(crate) fn of_requests(words: &Arc<Words>) -> Self {
         let ring = Ring::requests(words);
         Self { ring, read: 0, told: 0, length: |head| request_words(first(head)) }
     }
 
     /// The client's.
-    pub(super) fn of_answers(words: &Arc<Words>) -> Self {
+    pub(crate) fn of_answers(words: &Arc<Words>) -> Self {
         let ring = Ring::answers(words);
         Self { ring, read: 0, told: 0, length: |head| answer_words(first(head)) }
     }
@@ -176,7 +176,7 @@ impl Reader {
     /// Appends the next frame's words. `Ok(false)` when there is none, an error when what is there
     /// can be none.
     #[inline]
-    pub(super) fn pop(&mut self, out: &mut Vec<u64>) -> Result<bool, LinkError> {
+    pub(crate) fn pop(&mut self, out: &mut Vec<u64>) -> Result<bool, LinkError> {
         let slot = self.ring.slot(self.read);
         let stamp = slot[0].load(Acquire);
         let lap = self.ring.lap(self.read);
@@ -203,7 +203,7 @@ impl Reader {
     }
 
     /// Lets the writer have the room of what was read, once it is worth a cache line's transfer.
-    pub(super) fn tell(&mut self) {
+    pub(crate) fn tell(&mut self) {
         if self.read - self.told > self.ring.slots as u64 / 8 {
             self.ring.read_until().store(self.read, Release);
             self.told = self.read;

@@ -1,0 +1,290 @@
+//! The bare exchange: what an operation would take if it were nothing but the cache lines that it
+//! moves. The same rings between the same two processors, a request and an answer as long as the
+//! operation's, the same memory at random behind them; but no session, no batch, no check: each side
+//! knows beforehand what the other will send.
+//!
+//! It is the server's own thread that answers, inside a call of its service [`Floor`], so that an
+//! operation and its floor have the same processors, memory and pages, and neither disturbs the
+//! other.
+
+use super::{BenchError, Latencies, Served};
+use crate::client::{Client, ClientError, Draft};
+use crate::clock;
+use crate::engine::{FREE, Service};
+use crate::memory::{Memory, View};
+use crate::op::{Addr, Capability, Reject};
+use crate::rng::Rng;
+use crate::transport::LinkError;
+use crate::transport::ring::{self, Reader, Writer};
+use crate::wire::{AnswerWriter, Header, Kind, REQUEST_HEADER, begin_request, finish_request};
+use std::fs::File;
+use std::hint::spin_loop;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tercio_unsafe_sys::{Words, load_words, store_words};
+
+/// The one call of [`Floor`]; its arguments are a shape's words.
+const ANSWER: u64 = FREE + 1;
+/// In place of an object's number: no more requests will come.
+const END: u64 = u64::MAX;
+/// Where a request has the object's number.
+const NUMBER: usize = REQUEST_HEADER;
+/// What is stored.
+const FILLER: u64 = 7;
+/// How often either side looks for a frame before it gives the other one up: some seconds.
+const LOOKS: u32 = 1 << 27;
+
+/// What an exchange does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// The object's place is read from the table of pointers, and waited for.
+    pub(super) pointer: bool,
+    /// Words of the object that are read and sent back.
+    pub(super) read: usize,
+    /// Words that come with the request and are stored to the object.
+    pub(super) write: usize,
+}
+
+/// The server's side.
+#[derive(Debug)]
+pub(super) struct Floor {
+    requests: Reader,
+    answers: Writer,
+    /// Keeps the rings in reach of the client.
+    _file: OwnedFd,
+    table: Addr,
+    region: Addr,
+    /// The words of an object.
+    stride: usize,
+}
+
+impl Floor {
+    /// For these objects; gives the path of the rings, too, for one client: a process of this user.
+    pub(super) fn new(table: Addr, region: Addr, stride: u64) -> io::Result<(Self, String)> {
+        let (words, file) = Words::shared("tercio-prism-floor", ring::WORDS)?;
+        let words = Arc::new(words);
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let (requests, answers) = (Reader::of_requests(&words), Writer::of_answers(&words));
+        let stride = stride as usize / 8;
+        Ok((Self { requests, answers, _file: file, table, region, stride }, path))
+    }
+
+    /// Answers until the client has had enough; gives how often.
+    fn answer(&mut self, view: &View<'_>, shape: Shape) -> Option<u64> {
+        let (objects, table) = (view.words(self.region)?, view.words(self.table)?);
+        let (mut request, mut out) = (Vec::new(), answer_of(shape));
+        let header = out.len() - shape.read;
+        let mut answered = 0;
+        loop {
+            receive(&mut self.requests, &mut request).ok()?;
+            let [_, _, _, _, _, number, _, _, data @ ..] = &request[..] else { return None };
+            if *number == END {
+                return Some(answered);
+            }
+            let number = *number as usize;
+            let at = if shape.pointer {
+                let [to, _] = table.as_chunks::<2>().0.get(number)?;
+                Addr(to.load(Relaxed)).offset() as usize / 8
+            } else {
+                number.checked_mul(self.stride)?
+            };
+            let object = objects.get(at..)?.get(..self.stride)?;
+            store_words(data, object.get(..data.len())?);
+            out.truncate(header);
+            load_words(&object[..shape.read], &mut out);
+            if !self.answers.push(&out) {
+                return None;
+            }
+            answered += 1;
+        }
+    }
+}
+
+impl Service for Floor {
+    fn call(&mut self, view: &View<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
+        let &[ANSWER, pointer, read, write] = body else { return Err(Reject::UnknownMethod) };
+        let shape = Shape { pointer: pointer != 0, read: read as usize, write: write as usize };
+        if shape.read.max(shape.write) > self.stride {
+            return Err(Reject::TooLong);
+        }
+        out.push(self.answer(view, shape).ok_or(Reject::Malformed)?);
+        Ok(())
+    }
+
+    fn maintain(&mut self, _memory: &Memory, _now_ns: u64) {}
+
+    fn client_lost(&mut self) {}
+}
+
+/// The client's side.
+#[derive(Debug)]
+pub(super) struct Bare {
+    client: Client,
+    requests: Writer,
+    answers: Reader,
+    objects: u64,
+    rng: Rng,
+    request: Vec<u64>,
+    answer: Vec<u64>,
+}
+
+impl Bare {
+    /// `None` where the transport has no rings.
+    pub(super) fn new(served: &Served) -> Result<Option<Self>, BenchError> {
+        let Some(path) = &served.floor else { return Ok(None) };
+        let file = File::options().read(true).write(true).open(path)?;
+        let words = Arc::new(Words::of_shared(&file, ring::WORDS)?);
+        Ok(Some(Self {
+            client: served.client(&served.plain)?,
+            requests: Writer::of_requests(&words),
+            answers: Reader::of_answers(&words),
+            objects: served.objects,
+            rng: Rng::new(17),
+            request: Vec::new(),
+            answer: Vec::new(),
+        }))
+    }
+
+    /// The latencies of exchanges, one after another, for so long; of one at least.
+    pub(super) fn latency(&mut self, shape: Shape, for_ns: u64) -> Result<Latencies, BenchError> {
+        self.begin(shape)?;
+        let mut latencies = Latencies::default();
+        let until_ns = clock::now_ns() + for_ns;
+        let mut start = 0;
+        while start < until_ns {
+            self.request[NUMBER] = self.rng.below(self.objects);
+            start = clock::now_ns();
+            self.exchange()?;
+            latencies.record(clock::now_ns() - start);
+        }
+        self.end(latencies.0.len() as u64)?;
+        Ok(latencies)
+    }
+
+    fn begin(&mut self, shape: Shape) -> Result<(), BenchError> {
+        let Shape { pointer, read, write } = shape;
+        let mut call = Draft::default();
+        call.call(ANSWER, &[u64::from(pointer), read as u64, write as u64]);
+        self.request = request_of(shape);
+        self.client.submit(&call, clock::now_ns())?;
+        Ok(self.client.flush()?)
+    }
+
+    fn exchange(&mut self) -> Result<(), ClientError> {
+        if !self.requests.push(&self.request) {
+            return Err(LinkError::Full.into());
+        }
+        receive(&mut self.answers, &mut self.answer)
+    }
+
+    /// So many requests were answered.
+    fn end(&mut self, answered: u64) -> Result<(), BenchError> {
+        self.request[NUMBER] = END;
+        if !self.requests.push(&self.request) {
+            return Err(ClientError::from(LinkError::Full).into());
+        }
+        loop {
+            let counted = self.client.poll(|answer| match answer.rejected {
+                Some(why) => Err(ClientError::Rejected(why)),
+                None => Ok(answer.body() == [answered]),
+            })?;
+            match counted.transpose()? {
+                Some(true) => return Ok(()),
+                Some(false) => return Err(BenchError::Wrong("not all was answered".into())),
+                None => spin_loop(),
+            }
+        }
+    }
+}
+
+/// As long as one operation's request: three words and its data.
+fn request_of(shape: Shape) -> Vec<u64> {
+    let mut frame = Vec::new();
+    let (kind, capability) = (Kind::Call, Capability(0));
+    begin_request(&mut frame, &Header { kind, connection: 0, number: 0, capability });
+    frame.resize(NUMBER + 3, 0);
+    frame.resize(NUMBER + 3 + shape.write, FILLER);
+    finish_request(&mut frame, 0, 0).expect("an object fits in a request");
+    frame
+}
+
+/// As long as one operation's answer: a word and its data.
+fn answer_of(shape: Shape) -> Vec<u64> {
+    let mut frame = Vec::new();
+    let mut answer = AnswerWriter::begin(&mut frame, Kind::Call, 0, 0);
+    answer.body().extend(std::iter::repeat_n(0, 1 + shape.read));
+    answer.finish();
+    frame
+}
+
+fn receive(reader: &mut Reader, frame: &mut Vec<u64>) -> Result<(), ClientError> {
+    for _ in 0..LOOKS {
+        frame.clear();
+        if reader.pop(frame)? {
+            reader.tell();
+            return Ok(());
+        }
+        spin_loop();
+    }
+    Err(ClientError::NoAnswer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Transport, server};
+    use crate::rng::mix;
+    use crate::server::Options;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    const OBJECTS: u32 = 1000;
+    const WORDS: usize = 16;
+
+    #[test]
+    fn objects_are_read_and_stored_in_bare_exchanges() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shm");
+        let made = server::make(OBJECTS, WORDS * 8, (Transport::Shm, &path), Options::default());
+        let (mut server, served) = made.unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.run(&stop, &AtomicU64::new(0)).unwrap());
+            let mut bare = Bare::new(&served).unwrap().unwrap();
+            let mut run =
+                |pointer: bool, read: usize, write: usize, expected: &dyn Fn(u64) -> u64| {
+                    bare.begin(Shape { pointer, read, write }).unwrap();
+                    for number in 0..u64::from(OBJECTS) {
+                        bare.request[NUMBER] = number;
+                        bare.exchange().unwrap();
+                        let data = bare.answer.split_at(bare.answer.len() - read).1;
+                        assert_eq!(data, vec![expected(number); read], "object {number}");
+                    }
+                    bare.end(u64::from(OBJECTS)).unwrap();
+                };
+            run(false, WORDS, 0, &mix);
+            run(true, WORDS, 0, &mix);
+            run(true, 0, WORDS, &mix);
+            run(false, WORDS, 0, &|_| FILLER);
+            assert!(
+                !bare.latency(Shape { pointer: true, read: 4, write: 4 }, 0).unwrap().0.is_empty()
+            );
+
+            let mut call =
+                |method, arguments: &[u64]| bare.client.call(method, arguments).unwrap_err();
+            assert!(matches!(call(ANSWER, &[0, 17, 0]), ClientError::Rejected(Reject::TooLong)));
+            assert!(matches!(call(ANSWER, &[0, 0, 17]), ClientError::Rejected(Reject::TooLong)));
+            let unknown = [call(ANSWER, &[0]), call(ANSWER + 1, &[0, 0, 0])];
+            for error in unknown {
+                assert!(matches!(error, ClientError::Rejected(Reject::UnknownMethod)), "{error}");
+            }
+            bare.begin(Shape { pointer: false, read: 1, write: 0 }).unwrap();
+            bare.request[NUMBER] = u64::MAX / 2;
+            assert!(bare.requests.push(&bare.request), "there is room");
+            let error = bare.end(0).unwrap_err().to_string();
+            assert!(error.contains(&Reject::Malformed.to_string()), "{error}");
+            stop.store(true, Relaxed);
+        });
+    }
+}
