@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{Digest, ReplicaId, ReplicaSet, SeqNum, View};
 
-/// The two rounds of votes. A primary's PRE-PREPARE is its PREPARE.
+/// The two rounds of votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// 'I accepted this proposal and no other.'

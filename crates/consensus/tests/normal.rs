@@ -128,6 +128,53 @@ fn p1_promises_wait_for_the_log() {
     assert!(matches!(net.peer(1).sent[..], [PbftMessage::Prepare { .. }]));
 }
 
+/// P3: a proposal promises nothing and waits for nothing; the primary's vote waits as everybody's.
+#[test]
+fn p3_a_proposal_leaves_at_once_and_is_no_vote() {
+    let mut net = Net::with(4, |_| {});
+    net.peer(0).acknowledge = false;
+    let disk = net.stop(3);
+    let package = net.package(0, 1, 1, None);
+    net.request(0, &package);
+    net.settle();
+    assert!(matches!(net.peer(0).sent[..], [PbftMessage::PrePrepare { .. }]));
+    let commits = |m: &PbftMessage| matches!(m, PbftMessage::Commit { .. });
+    assert!(!net.peer(1).sent.iter().any(commits), "two have voted, and the primary has not");
+    let id = net.peer(0).pending_acks.pop_front().unwrap();
+    net.handle(0, Event::Persisted(id));
+    assert!(matches!(net.peer(0).sent[1..], [PbftMessage::Prepare { .. }]));
+    net.settle();
+    assert!(net.peer(1).sent.iter().any(commits));
+    // With all backups there, nobody waits for the primary's disk.
+    net.start(3, disk);
+    net.pass(MOMENT * 10);
+    let done = net.log(1).len();
+    let package = net.package(0, 2, 1, None);
+    net.request(0, &package);
+    net.settle();
+    assert!((0..4).all(|i| net.log(i).len() == done + 1));
+}
+
+/// P3: the very first proposal waits until the log shows that there was one.
+#[test]
+fn p3_nothing_is_proposed_before_the_log_is_begun() {
+    let net = Net::with(4, |_| {});
+    let (me, m, signer) = (ReplicaId(0), net.membership.clone(), net.rings[0].signer());
+    let recovery = tercio_consensus::pbft::Recovery::default();
+    let mut pbft = pbft::Pbft::new(me, m, signer, net.settings.clone(), recovery, net.now).unwrap();
+    let package = net.package(0, 1, 1, None);
+    let (key, body) = (tercio_wire::request_key(&package), tercio_wire::package_content(&package));
+    let frame = tercio_wire::Frame { key, auth: package.auth, body };
+    let request = tercio_wire::Received::from_frame(frame, SUITE).unwrap();
+    let mut rings = net.rings;
+    pbft.handle(Event::Request(rings[0].verify(request).unwrap()), net.now);
+    let effects: Vec<_> = std::iter::from_fn(|| pbft.poll_effect()).collect();
+    let [Effect::Persist { id, .. }] = effects[..] else { panic!("{effects:?}") };
+    pbft.handle(Event::Persisted(id), net.now);
+    let proposes = |e| matches!(e, Effect::Broadcast(PbftMessage::PrePrepare { .. }));
+    assert!(std::iter::from_fn(|| pbft.poll_effect()).any(proposes));
+}
+
 /// N6: votes that come before their proposal count when it comes (f33).
 #[test]
 fn n6_early_votes_count() {

@@ -486,9 +486,9 @@ fn one_that_lags_leaves_with_a_sensible_word() {
     assert!(net.peer(1).evidence.is_empty() && net.peer(2).evidence.is_empty());
 }
 
-/// P2: replicas that stop between entering a view and voting in it go on in that view.
+/// P2: backups that stop between entering a view and voting in it go on in that view.
 #[test]
-fn a_view_goes_on_after_all_restart_at_its_beginning() {
+fn a_view_goes_on_after_its_backups_restart_at_its_beginning() {
     let mut net = Net::with(4, |_| {});
     net.filter = Box::new(|_, _, m| match m {
         PbftMessage::PrePrepare { seq, .. } => *seq != SeqNum(1),
@@ -508,7 +508,7 @@ fn a_view_goes_on_after_all_restart_at_its_beginning() {
     while (1..4).any(|i| net.status(i).view_changes == 0) {
         net.pass(Duration::from_millis(1));
     }
-    for i in 1..4 {
+    for i in 2..4 {
         let disk = net.stop(i);
         net.start(i, disk);
     }
@@ -517,6 +517,78 @@ fn a_view_goes_on_after_all_restart_at_its_beginning() {
     net.pass(LONG);
     assert!((1..4).all(|i| net.log(i).len() >= 2), "{:?}", net.status(1));
     assert!((1..4).all(|i| net.status(i).view == View(1)), "{:?}", net.status(1));
+}
+
+/// P3, V6: a primary whose last proposals are in no log of its own proposes nothing else in their
+/// place when it is back, and nobody waits for it (f42).
+#[test]
+fn a_restarted_primary_resigns() {
+    for lost in [false, true] {
+        let mut net = Net::with(4, |_| {});
+        let package = net.package(0, 1, 1, None);
+        to_all(&mut net, &package);
+        net.settle();
+        net.peer(0).acknowledge = !lost;
+        // Number 2 reaches replica 1 alone.
+        net.filter = Box::new(|_, to, m| match m {
+            PbftMessage::PrePrepare { seq: SeqNum(2), .. } => to == 1,
+            _ => true,
+        });
+        let package = net.package(0, 2, 1, None);
+        net.request(0, &package);
+        net.settle();
+        let disk = net.stop(0);
+        net.start(0, disk);
+        net.filter = Box::new(|_, _, _| true);
+        let package = net.package(1, 1, 1, None);
+        to_all(&mut net, &package);
+        let before = net.now;
+        while net.operations(1).len() < 2 {
+            net.pass(Duration::from_millis(1));
+            assert!(net.now.since(before) < net.settings.view_timeout / 2, "they wait for it");
+        }
+        let package = net.package(0, 2, 1, None);
+        to_all(&mut net, &package);
+        net.pass(LONG);
+        net.agree();
+        assert!((0..4).all(|i| net.operations(i).len() == 3 && net.status(i).view == View(1)));
+        assert!((1..4).all(|i| net.peer(i).evidence.is_empty()), "it said nothing twice");
+    }
+}
+
+/// P3: a new primary proposes nothing before the beginning of its view is durable.
+#[test]
+fn a_view_that_is_not_durable_has_no_proposals() {
+    let mut net = Net::with(4, |_| {});
+    net.stop(0);
+    net.peer(1).acknowledge = false;
+    let package = net.package(0, 1, 1, None);
+    to_all(&mut net, &package);
+    net.pass(Duration::from_secs(1));
+    // Its VIEW-CHANGE.
+    let left = net.peer(1).pending_acks.pop_front().unwrap();
+    net.handle(1, Event::Persisted(left));
+    net.settle();
+    assert_eq!((net.status(1).view, net.status(1).changing), (View(1), false));
+    let begins =
+        |m: &PbftMessage| matches!(m, PbftMessage::NewView(_) | PbftMessage::PrePrepare { .. });
+    assert!(!net.peer(1).sent.iter().any(begins));
+    let entered = net.peer(1).pending_acks.pop_front().unwrap();
+    net.handle(1, Event::Persisted(entered));
+    assert_eq!(net.peer(1).sent.iter().filter(|m| begins(m)).count(), 2, "{:?}", net.peer(1).sent);
+}
+
+/// V6: who leads the view and leaves it is followed; who leads another one is not.
+#[test]
+fn a_primary_that_leaves_is_followed() {
+    for (from, moves) in [(3, false), (0, true)] {
+        let mut net = Net::with(4, |_| {});
+        let left = PbftMessage::ViewChange(view_change(&net, from, 7));
+        net.inject(from, 1, &left);
+        net.settle();
+        let status = net.status(1);
+        assert_eq!((status.view, status.changing), (View(u64::from(moves)), moves));
+    }
 }
 
 /// S2: what one can ask for again and again is bounded by time.

@@ -12,8 +12,9 @@ use tercio_wire::WIRE_VERSION;
 /// The version of what replicas and clients must do alike, beyond the bytes that they exchange:
 /// handshake, ordering, execution. Any other is refused. Version 1 knew no operations of the engine
 /// itself: it answers one that adds a client with 'not supported', where others add it, and has
-/// another state from there on.
-pub const PROTOCOL_VERSION: u8 = 2;
+/// another state from there on. Version 2 takes a primary's proposal for its vote, and its primaries
+/// send no other.
+pub const PROTOCOL_VERSION: u8 = 3;
 
 /// The bytes of a hello.
 const HELLO: usize = 64;

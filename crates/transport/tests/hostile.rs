@@ -71,13 +71,13 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         bytes
     };
     let other_version = Refusal::WrongVersion { wire: 9, protocol: PROTOCOL_VERSION };
-    let older = Refusal::WrongVersion { wire: WIRE_VERSION, protocol: 1 };
-    let named = "the peer speaks wire 2 and protocol 1, this build 2 and 2";
+    let older = Refusal::WrongVersion { wire: WIRE_VERSION, protocol: 2 };
+    let named = "the peer speaks wire 2 and protocol 2, this build 2 and 3";
     assert!(older.to_string().contains(named), "{older}");
     let cases = [
         (bent(4, 9), Some(1), other_version),
         (bent(4, 9)[..6].to_vec(), Some(1), other_version),
-        (bent(5, 1), Some(1), older),
+        (bent(5, 2), Some(1), older),
         (bent(40, 9), Some(2), Refusal::WrongChain),
         (bent(9, 9), Some(3), Refusal::WrongEpoch),
         (bent(16, 77), Some(4), Refusal::UnknownId),

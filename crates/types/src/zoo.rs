@@ -36,6 +36,7 @@ pub enum Defence {
     F35MendFromOthers,
     F36FailStop,
     F41LearnAfterLoss,
+    F42ResignAfterRestart,
 }
 
 #[cfg(feature = "zoo")]

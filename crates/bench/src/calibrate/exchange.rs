@@ -262,7 +262,7 @@ fn replica(me: usize, port: &mut dyn Port) -> io::Result<()> {
                 for to in others() {
                     port.send(to, Message { kind: Kind::Prepare, round })?;
                 }
-                // The primary's proposal counts as its PREPARE.
+                // The primary's PREPARE can come with its proposal.
                 slot.prepares += 1;
                 slot.proposed = true;
             }

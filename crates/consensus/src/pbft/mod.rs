@@ -5,10 +5,9 @@
 //!
 //! - **Normal case** (`normal`): the primary of view `v` = replica `v mod n` gives the next number
 //!   to a batch and proposes it (PRE-PREPARE). A backup accepts one digest for each (view, number)
-//!   and says so to all (PREPARE). On a quorum of those, the proposal itself counting as the
-//!   primary's, the batch is *prepared*, which each says to all (COMMIT). On a quorum of those it
-//!   is *committed*: no other batch ever will be at that number. Committed batches are delivered
-//!   in order.
+//!   and says so to all (PREPARE), as does the primary. On a quorum of those the batch is
+//!   *prepared*, which each says to all (COMMIT). On a quorum of those it is *committed*: no other
+//!   batch ever will be at that number. Committed batches are delivered in order.
 //! - **Checkpoints** (`checkpoint`): after every K numbers each replica signs its state. A quorum
 //!   of equal ones makes the checkpoint stable: everything up to it is forgotten, and the window of
 //!   usable numbers moves up.
@@ -19,7 +18,8 @@
 //! - **Retransmission** (`resend`): messages may be lost at any time. A replica that waits says
 //!   where it stands, and the others send it again what it lacks.
 //! - **Promises** (`record`): what a replica has said it must never contradict, not even after a
-//!   crash. Every promise is recorded first and sent, and counted, when the record is durable.
+//!   crash. Every promise is recorded first and sent, and counted, when the record is durable. A
+//!   proposal is none: it leaves at once, and a primary that starts again leaves its view.
 
 mod checkpoint;
 mod handed_on;
@@ -80,14 +80,16 @@ pub struct Recovery {
 /// A promise whose record is not durable yet: what follows when it is.
 #[derive(Clone, Debug)]
 enum Promise {
-    /// Vote PREPARE; the primary sends its PRE-PREPARE instead.
+    /// Vote PREPARE.
     Prepare { view: View, seq: SeqNum, digest: Digest },
     /// Vote COMMIT.
     Commit { view: View, seq: SeqNum, digest: Digest },
     /// Say VIEW-CHANGE.
     Leave(Arc<SignedViewChange>),
-    /// Say NEW-VIEW, if it is ours.
+    /// Say NEW-VIEW and propose in the view, if it is ours.
     Enter(Arc<SignedNewView>),
+    /// Propose in the first view, which begins without a NEW-VIEW.
+    Lead,
 }
 
 /// One replica's part in PBFT.
@@ -108,6 +110,9 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     delivered: SeqNum,
     /// The last number whose [`Event::Executed`] came.
     executed: SeqNum,
+    /// Primary: whether we may propose in this view: it began since we started, and the log says
+    /// so durably (rule P3).
+    leads: bool,
     /// Primary: the next number to propose.
     next_seq: SeqNum,
 
@@ -226,6 +231,7 @@ impl<T: VoteTable> Pbft<T> {
             stable: None,
             delivered: recovery.delivered,
             executed: recovery.delivered,
+            leads: false,
             next_seq: recovery.delivered.next(),
             slots: BTreeMap::new(),
             votes,
@@ -358,9 +364,11 @@ impl<T: VoteTable> Pbft<T> {
             }
             Promise::Enter(new_view) => {
                 if new_view.sender == self.me {
+                    self.leads |= self.is_current(new_view.view);
                     self.broadcast(PbftMessage::NewView(new_view));
                 }
             }
+            Promise::Lead => self.leads |= self.is_current(View(0)),
         }
     }
 

@@ -22,6 +22,7 @@ impl<T: VoteTable> Pbft<T> {
 
     pub(super) fn may_propose(&self) -> bool {
         self.is_primary()
+            && self.leads
             && !self.changing
             && self.may_vote()
             && !self.building
@@ -107,9 +108,11 @@ impl<T: VoteTable> Pbft<T> {
         let slot = self.slots.entry(seq).or_default();
         slot.proposal = Some((view, batch.digest));
         slot.proposed_at = self.now;
-        slot.add_body(batch, false);
+        slot.add_body(batch.clone(), false);
         slot.verdict = Verdict::Good;
         self.accept(seq);
+        // Rule P3: it promises nothing, so it waits for nothing. Our vote follows as everybody's.
+        self.broadcast(PbftMessage::PrePrepare { view, seq, batch });
     }
 
     /// Rule N2: a backup takes a PRE-PREPARE of its view's primary for a number between the
@@ -166,9 +169,7 @@ impl<T: VoteTable> Pbft<T> {
             slot.doubts = doubts.to_vec();
             slot.doubts.extend(batch.batch.packages.iter().filter(unsigned).map(|p| p.client));
         }
-        if !self.count(from, Vote { phase: Phase::Prepare, view, seq, digest }) {
-            self.accept(seq);
-        }
+        self.accept(seq);
     }
 
     /// How long the batches are that are held and not delivered: what a primary can make us keep.
@@ -249,14 +250,7 @@ impl<T: VoteTable> Pbft<T> {
 
     /// The promise to have accepted is durable: say it.
     pub(super) fn say_prepare(&mut self, view: View, seq: SeqNum, digest: Digest) {
-        if self.is_primary() {
-            let body = self.slots.get(&seq).and_then(|slot| slot.body(digest)).cloned();
-            if let Some(batch) = body {
-                self.broadcast(PbftMessage::PrePrepare { view, seq, batch });
-            }
-        } else {
-            self.broadcast(PbftMessage::Prepare { view, seq, digest });
-        }
+        self.broadcast(PbftMessage::Prepare { view, seq, digest });
         self.count(self.me, Vote { phase: Phase::Prepare, view, seq, digest });
     }
 
@@ -294,7 +288,7 @@ impl<T: VoteTable> Pbft<T> {
         true
     }
 
-    /// Rule N3: prepared on a quorum of PREPAREs, ours and the primary's among those that count.
+    /// Rule N3: prepared on a quorum of PREPAREs for what we accepted ourselves.
     fn try_prepare(&mut self, seq: SeqNum) {
         let view = self.view;
         let Some(slot) = self.slots.get_mut(&seq) else { return };

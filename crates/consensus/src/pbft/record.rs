@@ -5,7 +5,8 @@
 use super::slot::Verdict;
 use super::{
     Arc, BTreeMap, Bytes, ClientId, Digest, EncodedBatch, Floor, Learner, Pbft, PbftMessage, Phase,
-    Recovery, SeqNum, SignedNewView, SignedViewChange, Suite, View, Vote, VoteTable, select,
+    Promise, Recovery, SeqNum, SignedNewView, SignedViewChange, Suite, View, Vote, VoteTable,
+    select,
 };
 use crate::SettingsError;
 use tercio_types::zoo::{Defence, stands};
@@ -278,6 +279,7 @@ impl<T: VoteTable> Pbft<T> {
         }
         self.slots = self.slots.split_off(&self.low.next());
         self.take_up();
+        self.lead_or_resign(recovery.records.is_empty() && !recovery.lost_log);
         self.ask_to_learn();
         Ok(())
     }
@@ -354,13 +356,7 @@ impl<T: VoteTable> Pbft<T> {
                 }
                 self.votes.record(self.me, &Vote { phase: Phase::Prepare, view, seq, digest });
                 if seq > self.delivered {
-                    match slot.body(digest).cloned() {
-                        Some(batch) if self.membership.primary(view) == self.me => {
-                            again.push(PbftMessage::PrePrepare { view, seq, batch });
-                        }
-                        _ if self.membership.primary(view) == self.me => {}
-                        _ => again.push(PbftMessage::Prepare { view, seq, digest }),
-                    }
+                    again.push(PbftMessage::Prepare { view, seq, digest });
                 }
             }
             if let Some((view, digest)) = slot.prepared {
@@ -378,6 +374,22 @@ impl<T: VoteTable> Pbft<T> {
         if let Some(leaving) = self.leaving.clone().filter(|_| self.changing) {
             self.broadcast(PbftMessage::ViewChange(leaving.clone()));
             self.on_own_view_change(leaving);
+        }
+    }
+
+    /// Rule P3: what we proposed in this view before we stopped may be in no log of ours. So we
+    /// propose nothing more in it, and say so at once, that nobody waits for us.
+    fn lead_or_resign(&mut self, fresh: bool) {
+        if !self.is_primary() || self.changing {
+            return;
+        }
+        let alone = self.membership.n() == 1;
+        if fresh {
+            self.persist(&Record::State(self.standing_promises()), Some(Promise::Lead));
+        } else if alone || !stands(Defence::F42ResignAfterRestart) {
+            self.leads = true;
+        } else if self.may_leave_now() {
+            self.leave(self.view.next());
         }
     }
 }

@@ -114,11 +114,11 @@ impl<T: VoteTable> Pbft<T> {
                 self.votes.voters(&Vote { phase, view, seq, digest }).contains(self.me)
             };
             if let Some((view, digest)) = slot.accepted.filter(|a| said(Phase::Prepare, *a)) {
-                if self.membership.primary(view) != self.me {
-                    messages.push(PbftMessage::Prepare { view, seq, digest });
-                } else if let Some(batch) = slot.body(digest).cloned() {
+                let proposed = self.is_primary() && self.is_current(view);
+                if let Some(batch) = slot.body(digest).filter(|_| proposed).cloned() {
                     messages.push(PbftMessage::PrePrepare { view, seq, batch });
                 }
+                messages.push(PbftMessage::Prepare { view, seq, digest });
             }
             if let Some((view, digest)) = slot.prepared.filter(|p| said(Phase::Commit, *p)) {
                 messages.push(PbftMessage::Commit { view, seq, digest });

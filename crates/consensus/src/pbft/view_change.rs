@@ -5,8 +5,8 @@ use super::message::MAX_BLAMED;
 use super::slot::{MAX_PREPREPARED, Verdict};
 use super::{
     Arc, BTreeSet, Claimed, ClientId, Digest, Effect, Evidence, Instant, Package, Pbft,
-    PbftMessage, Phase, Promise, Record, ReplicaId, Selection, SeqNum, SignedNewView,
-    SignedViewChange, View, ViewChange, Vote, VoteTable, select,
+    PbftMessage, Promise, Record, ReplicaId, Selection, SeqNum, SignedNewView, SignedViewChange,
+    View, ViewChange, VoteTable, select,
 };
 use tercio_types::zoo::{Defence, stands};
 
@@ -84,12 +84,13 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule V1: leave all views below `target` and say what binds us. From here on we vote in none
     /// of them.
-    fn leave(&mut self, target: View) {
+    pub(super) fn leave(&mut self, target: View) {
         assert!(target > self.view, "views only go up");
         assert!(self.may_leave_for(target), "a learner that knows too little stays");
         let blamed = self.blamed();
         self.view = target;
         self.changing = true;
+        self.leads = false;
         self.view_deadline = None;
         self.batch_deadline = None;
         self.building = false;
@@ -205,6 +206,12 @@ impl<T: VoteTable> Pbft<T> {
         {
             return self.leave(target);
         }
+        // Rule V6: a primary that has left its view proposes nothing in it any more.
+        let said = self.view_changes.get(&self.primary());
+        let resigned = said.is_some_and(|vc| vc.content.view > self.view);
+        if resigned && !self.changing && self.may_leave_now() {
+            return self.leave(self.view.next());
+        }
         if !self.changing {
             return;
         }
@@ -266,6 +273,7 @@ impl<T: VoteTable> Pbft<T> {
         let view = new_view.view;
         self.view = view;
         self.changing = false;
+        self.leads = false;
         self.view_deadline = None;
         self.parked.clear();
         self.entered_views += 1;
@@ -291,7 +299,6 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Takes what a view begins with as its primary's proposals, and votes for it.
     pub(super) fn vote_for(&mut self, selection: &Selection) {
-        let (view, primary) = (self.view, self.primary());
         for &(seq, digest) in &selection.chosen {
             if seq <= self.low {
                 continue;
@@ -299,12 +306,8 @@ impl<T: VoteTable> Pbft<T> {
             if !self.slots.get(&seq).is_some_and(|slot| slot.has_body(digest)) {
                 self.broadcast(PbftMessage::FetchBody { seq, digest });
             }
-            // Votes for this view may have come before its beginning. Our own counts when its
-            // record is durable.
-            let vote = Vote { phase: Phase::Prepare, view, seq, digest };
-            if primary == self.me || !self.count(primary, vote) {
-                self.accept(seq);
-            }
+            // Votes for this view may have come before its beginning.
+            self.accept(seq);
         }
     }
 

@@ -96,7 +96,7 @@ fn rest_until(next: Monotonic) {
 
 /// How long a group gathers after a sync that took `sync`: half as long, and at most `pause`.
 ///
-/// A batch waits for three groups in a row, so a rest that is long beside a sync costs throughput
+/// A batch waits for two groups in a row, so a rest that is long beside a sync costs throughput
 /// where clients have a bounded number of requests under way, and saves nothing that the disk
 /// lacks. A slow disk gets the whole pause.
 fn rest_after(sync: Duration, pause: Duration) -> Duration {

@@ -99,7 +99,7 @@ impl Actor for Equivocator {
             }
             // The replica underneath believes in the first proposal; each side hears what it
             // wants to hear.
-            kinds::COMMIT => {
+            kinds::PREPARE | kinds::COMMIT => {
                 let double = self.doubles.get(&(key.view, key.seq));
                 let votes = match double {
                     Some(d) if self.insists => vec![d.first, d.second],

@@ -32,6 +32,7 @@ fn amnesia() -> Result<(), Violation> {
         let digest = batch.digest;
         let words = [
             PbftMessage::PrePrepare { view, seq, batch: batch.clone() },
+            PbftMessage::Prepare { view, seq, digest },
             PbftMessage::Commit { view, seq, digest },
         ];
         for (word, to) in words.iter().flat_map(|word| [(word, R3), (word, to)]) {

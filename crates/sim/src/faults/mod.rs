@@ -31,6 +31,7 @@ mod f35;
 mod f35_middle;
 mod f36;
 mod f41;
+mod f42;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -103,6 +104,7 @@ faults! {
     f35_middle "corrupt middle of a log" F35MendFromOthers,
     f36 "failed fsync, full disk" F36FailStop,
     f41 "lost log" F41LearnAfterLoss,
+    f42 "forgotten proposal" F42ResignAfterRestart,
 }
 
 /// The fault of a number.
