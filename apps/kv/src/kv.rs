@@ -92,13 +92,11 @@ fn apply(command: &Command, view: &mut View<'_>) -> Reply {
     match command {
         Command::Get { key } => found(view.get(key)),
         Command::Put { key, value } => {
-            let replaced = view.get(key).is_some();
-            view.put(key, value);
+            let replaced = view.put(key, value);
             Reply::Stored { replaced }
         }
         Command::Delete { key } => {
-            let existed = view.get(key).is_some();
-            view.delete(key);
+            let existed = view.delete(key);
             Reply::Deleted { existed }
         }
         Command::Swap { key, expected, new } => {
@@ -109,7 +107,7 @@ fn apply(command: &Command, view: &mut View<'_>) -> Reply {
             match new {
                 Some(value) => view.put(key, value),
                 None => view.delete(key),
-            }
+            };
             Reply::Swapped
         }
         Command::Scan(scan) => page(scan, view.range(&scan.from)),

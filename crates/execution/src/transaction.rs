@@ -105,19 +105,24 @@ impl View<'_> {
         self.store.get(key)
     }
 
-    /// Gives a key a value.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) {
+    /// Gives a key a value; whether it had one.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> bool {
         assert!(self.footprint.may_write(key), "a write outside the declared footprint");
         let old = self.store.put(key, value);
+        let replaced = old.is_some();
         self.undo.push((Bytes::copy_from_slice(key), old));
+        replaced
     }
 
-    /// Takes a key's value away.
-    pub fn delete(&mut self, key: &[u8]) {
+    /// Takes a key's value away; whether it had one.
+    pub fn delete(&mut self, key: &[u8]) -> bool {
         assert!(self.footprint.may_write(key), "a write outside the declared footprint");
-        if let Some(old) = self.store.delete(key) {
-            self.undo.push((Bytes::copy_from_slice(key), Some(old)));
+        let old = self.store.delete(key);
+        let existed = old.is_some();
+        if existed {
+            self.undo.push((Bytes::copy_from_slice(key), old));
         }
+        existed
     }
 
     /// All keys from `from` on with their values, in ascending order.

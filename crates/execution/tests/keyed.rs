@@ -25,7 +25,7 @@ fn write(view: &mut View<'_>, account: u8, units: u64) {
     match units {
         0 => view.delete(&[account]),
         _ => view.put(&[account], &units.to_le_bytes()),
-    }
+    };
 }
 
 impl Transaction for Transfers {
