@@ -141,7 +141,7 @@ proptest! {
         let mut bank = new();
         let mut got = run(&mut bank, &commands[..cut]);
         let mut restored = new();
-        restored.restore(&bank.snapshot()).unwrap();
+        restored.restore(&bank.snapshot().collect::<Vec<_>>()).unwrap();
         got.extend(run(&mut bank, &commands[cut..]));
         prop_assert_eq!(&got, &expected);
         prop_assert_eq!(&run(&mut restored, &commands[cut..]), &expected[cut..]);

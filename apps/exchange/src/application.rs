@@ -2,7 +2,7 @@
 
 use crate::{Command, Exchange};
 use bytes::Bytes;
-use tercio_execution::{AppError, Application, Context, Operation, Replies, TreeTop};
+use tercio_execution::{AppError, Application, Context, Operation, Replies, Snapshot, TreeTop};
 use tercio_types::Digest;
 use tercio_wire::Encode;
 
@@ -33,8 +33,8 @@ impl Application for Exchange {
         Some(self.top())
     }
 
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
-        self.chunks()
+    fn snapshot(&mut self) -> Snapshot {
+        self.chunks().into()
     }
 
     fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {

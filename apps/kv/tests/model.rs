@@ -114,7 +114,7 @@ proptest! {
         let mut store = new();
         let mut got = run(&mut store, &ops[..cut]);
         let mut restored = new();
-        restored.restore(&store.snapshot()).unwrap();
+        restored.restore(&store.snapshot().collect::<Vec<_>>()).unwrap();
         got.extend(run(&mut store, &ops[cut..]));
         prop_assert_eq!(&got, &expected);
         prop_assert_eq!(&run(&mut restored, &ops[cut..]), &expected[cut..]);
@@ -176,6 +176,6 @@ fn a_store_can_begin_filled() {
     tercio_execution::check_contract(&mut store, &mut build(other), Suite::default()).unwrap();
     // What came before is gone after a restore.
     let mut restored = build(other);
-    restored.restore(&store.snapshot()).unwrap();
+    restored.restore(&store.snapshot().collect::<Vec<_>>()).unwrap();
     assert_eq!(restored.state_digest(), store.state_digest());
 }

@@ -1,6 +1,6 @@
 //! The application as a deterministic state machine over opaque operations (seed 004).
 
-use crate::TreeTop;
+use crate::{Snapshot, TreeTop};
 use bytes::Bytes;
 use std::ops::Range;
 use tercio_types::{ClientId, Digest, Height, RequestSeq, Timestamp};
@@ -161,11 +161,13 @@ pub trait Application: Send {
     }
 
     /// The state as labelled chunks in ascending order of label, together the whole of it. What is
-    /// handed out stays as it is while execution goes on (copy-on-write or an owned copy). A label
-    /// is shorter than [`MAX_LABEL`](crate::MAX_LABEL), a chunk at most
-    /// [`MAX_CHUNK`](crate::MAX_CHUNK) bytes. Chunks are what another replica fetches, so a change
-    /// should touch few and small ones.
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)>;
+    /// handed out stays as it is while execution goes on (copy-on-write or an owned copy), and is
+    /// gone through on another thread: no chunk need be made before it is asked for there. All
+    /// replicas take a snapshot after the same block, so what it takes here is a halt of the
+    /// network; let it not grow with a large state. A label is shorter than
+    /// [`MAX_LABEL`](crate::MAX_LABEL), a chunk at most [`MAX_CHUNK`](crate::MAX_CHUNK) bytes.
+    /// Chunks are what another replica fetches, so a change should touch few and small ones.
+    fn snapshot(&mut self) -> Snapshot;
 
     /// Replaces the state by what [`Self::snapshot`] once gave.
     ///

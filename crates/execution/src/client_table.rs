@@ -24,10 +24,11 @@
 //!        the highest one executed; an empty item where nothing is executed
 //! ```
 
-use crate::MerkleMap;
 use crate::reply::decode_result;
+use crate::{MerkleMap, Snapshot};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use tercio_crypto::hash;
 use tercio_types::{
     ClientId, ClientInfo, Digest, Package, RequestSeq, RequestWindow, Suite, WINDOW,
@@ -55,6 +56,9 @@ pub(crate) enum Admission {
 
 /// A result as it stands in a reply, status byte first.
 type Kept = Bytes;
+
+/// How long the chunk of a client's executed numbers is.
+const WINDOW_BYTES: usize = 8 + WINDOW as usize / 8 + 8;
 
 /// How many numbers share a chunk of results.
 const PAGE: u64 = 64;
@@ -134,7 +138,7 @@ impl Entry {
     }
 
     fn encode_window(&self) -> Bytes {
-        let mut out = Vec::with_capacity(144);
+        let mut out = Vec::with_capacity(WINDOW_BYTES);
         self.executed.encode(&mut out);
         out.extend_from_slice(&self.floor.to_le_bytes());
         out.into()
@@ -153,6 +157,23 @@ impl Entry {
             }
         });
         out.into()
+    }
+
+    /// All of it as labelled chunks, in ascending order.
+    fn chunks(&self, client: ClientId) -> Vec<(Bytes, Bytes)> {
+        let label = |label: &[u8]| Bytes::copy_from_slice(label);
+        let mut chunks = vec![(label(&client.0.to_be_bytes()), self.encode_window())];
+        chunks.extend(self.info.as_ref().map(|i| (label(&info_label(client)), i.to_bytes())));
+        let page = |page| (label(&page_label(client, page)), self.encode_page(page));
+        chunks.extend(self.pages().map(page));
+        chunks
+    }
+
+    /// How long the data of [`Self::chunks`] are together.
+    fn encoded_len(&self) -> u64 {
+        let info = self.info.as_ref().map_or(0, |info| info.to_bytes().len());
+        let pages = 4 * self.pages().count() + 4 * self.slots.len() + self.bytes;
+        (WINDOW_BYTES + info + pages) as u64
     }
 
     /// Brings the tree up to date with what changed since the last time.
@@ -237,7 +258,8 @@ fn page_label(client: ClientId, page: u64) -> [u8; 16] {
 #[derive(Clone, Debug)]
 pub(crate) struct ClientTable {
     suite: Suite,
-    entries: BTreeMap<ClientId, Entry>,
+    /// A snapshot has the entries, too; whoever changes one then changes a copy.
+    entries: BTreeMap<ClientId, Arc<Entry>>,
     /// Clients whose entry changed since the last digest.
     dirty: BTreeSet<ClientId>,
     tree: MerkleMap,
@@ -255,7 +277,7 @@ impl ClientTable {
 
     /// Decides on each operation of a package and takes the fresh ones as executed from here on.
     pub(crate) fn admit(&mut self, package: &Package, admissions: &mut Vec<Admission>) {
-        let entry = self.entries.entry(package.client).or_default();
+        let entry = Arc::make_mut(self.entries.entry(package.client).or_default());
         admissions.extend(package.numbers().map(|seq| {
             let admission = entry.admission(seq.0);
             if admission == Admission::Fresh {
@@ -268,7 +290,7 @@ impl ClientTable {
 
     /// Keeps the keys of a client that was added.
     pub(crate) fn add(&mut self, client: ClientId, info: ClientInfo) {
-        let entry = self.entries.entry(client).or_default();
+        let entry = Arc::make_mut(self.entries.entry(client).or_default());
         entry.info = Some(Box::new(info));
         entry.info_is_new = true;
         self.dirty.insert(client);
@@ -292,7 +314,7 @@ impl ClientTable {
     /// Keeps the result of a number that was fresh.
     pub(crate) fn keep(&mut self, client: ClientId, seq: RequestSeq, result: &[u8]) {
         let entry = self.entries.get_mut(&client).expect("it was admitted before");
-        entry.keep(seq.0, result);
+        Arc::make_mut(entry).keep(seq.0, result);
     }
 
     /// Which of each client's numbers are executed.
@@ -308,24 +330,16 @@ impl ClientTable {
     pub(crate) fn digest(&mut self) -> Digest {
         while let Some(client) = self.dirty.pop_first() {
             let entry = self.entries.get_mut(&client).expect("a client that changed is there");
-            entry.update(client, self.suite, &mut self.tree);
+            Arc::make_mut(entry).update(client, self.suite, &mut self.tree);
         }
         self.tree.root()
     }
 
-    /// The labelled chunks, in ascending order.
-    pub(crate) fn snapshot(&self) -> impl Iterator<Item = (Bytes, Bytes)> {
-        self.entries.iter().flat_map(|(client, entry)| {
-            let label = Bytes::copy_from_slice(&client.0.to_be_bytes());
-            let pages = entry.pages().map(|page| {
-                (Bytes::copy_from_slice(&page_label(*client, page)), entry.encode_page(page))
-            });
-            let info = entry
-                .info
-                .as_ref()
-                .map(|info| (Bytes::copy_from_slice(&info_label(*client)), info.to_bytes()));
-            std::iter::once((label, entry.encode_window())).chain(info).chain(pages)
-        })
+    /// The labelled chunks. To take them costs a reference to each client's entry.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let bytes = self.entries.values().map(|entry| entry.encoded_len()).sum();
+        let chunks = |(client, entry): (ClientId, Arc<Entry>)| entry.chunks(client);
+        Snapshot::new(bytes, self.entries.clone().into_iter().flat_map(chunks))
     }
 
     /// Adds a chunk to the table; chunks come in ascending order of label.
@@ -335,7 +349,7 @@ impl ClientTable {
         let client = ClientId(u64::from_be_bytes(*client));
         if page.is_empty() {
             let entry = Entry::decode_window(chunk, self.suite)?;
-            self.entries.insert(client, entry);
+            self.entries.insert(client, Arc::new(entry));
             self.dirty.insert(client);
             return Ok(());
         }
@@ -348,7 +362,7 @@ impl ClientTable {
         }
         let page = page.try_into().map_err(|_| misplaced)?;
         let entry = self.entries.get_mut(&client).ok_or(misplaced)?;
-        entry.decode_page(u64::from_be_bytes(page), chunk, self.suite)
+        Arc::make_mut(entry).decode_page(u64::from_be_bytes(page), chunk, self.suite)
     }
 }
 

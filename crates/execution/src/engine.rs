@@ -16,7 +16,7 @@
 use crate::client_table::{Admission, ClientTable};
 use crate::reply::{PackageReply, Status, result_leaf, results_digest};
 use crate::system::{Decision, decide, membership_digest};
-use crate::{AppError, Application, Context, Operation, Proposal, Replies, TreeTop};
+use crate::{AppError, Application, Context, Operation, Proposal, Replies, Snapshot, TreeTop};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -471,12 +471,8 @@ impl Engine {
     }
 
     /// All that [`Self::restore`] needs beside the checkpoint of the same moment, as labelled
-    /// chunks in ascending order.
-    pub fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
-        let label = |kind: u8, rest: &[u8]| Bytes::from([&[kind], rest].concat());
-        let app = self.app.snapshot();
-        let mut chunks: Vec<_> = app.into_iter().map(|(l, c)| (label(APP, &l), c)).collect();
-        chunks.extend(self.clients.snapshot().map(|(l, c)| (label(CLIENT, &l), c)));
+    /// chunks.
+    pub fn snapshot(&mut self) -> Snapshot {
         let mut engine = Vec::new();
         if self.lag > 0 {
             engine.extend_from_slice(&self.before_lagged.0);
@@ -485,8 +481,13 @@ impl Engine {
             engine.extend_from_slice(&block.root.0);
             engine.extend_from_slice(&block.state.0);
         }
-        chunks.push((label(ENGINE, b""), engine.into()));
-        chunks
+        let (app, clients) = (self.app.snapshot(), self.clients.snapshot());
+        let bytes = app.bytes() + clients.bytes() + engine.len() as u64;
+        let label = |kind: u8, rest: &[u8]| Bytes::from([&[kind], rest].concat());
+        let app = app.map(move |(rest, chunk)| (label(APP, &rest), chunk));
+        let clients = clients.map(move |(rest, chunk)| (label(CLIENT, &rest), chunk));
+        let engine = (label(ENGINE, b""), Bytes::from(engine));
+        Snapshot::new(bytes, app.chain(clients).chain(std::iter::once(engine)))
     }
 
     /// Goes to the state of `checkpoint`, which the caller knows to be certified, and of which

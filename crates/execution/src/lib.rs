@@ -12,8 +12,10 @@ mod client_table;
 mod engine;
 mod key_bits;
 mod merkle_map;
+mod pages;
 mod reasons;
 mod reply;
+mod snapshot;
 mod store;
 mod system;
 mod top;
@@ -28,6 +30,7 @@ pub use engine::{
 };
 pub use merkle_map::MerkleMap;
 pub use reply::{OpResult, PackageReply, decode_results, encode_results, results_digest};
+pub use snapshot::Snapshot;
 pub use store::{CHUNK_BYTES, Store};
 pub use system::membership_digest;
 pub use top::{LabelRange, Shown, TOP_LEVELS, TopNode, TreeTop};

@@ -16,17 +16,20 @@
 //! chunk that it is in or belongs into, and all that a change can join or split.
 //!
 //! A chunk that is not changed stands as its encoding, and its keys and values are slices of it.
-//! So a snapshot shares memory with the store, and costs what changed since the last one. Only the
-//! [`OPEN`] chunks that were changed last are not encoded and hashed: whoever asks for the digest
+//! A snapshot has the chunks themselves: whoever changes one while a snapshot has it changes a copy
+//! of its list of keys and values. To take one costs what changed since the last digest, and a
+//! reference for some dozens of chunks; to go through it is for whoever has it. Only the [`OPEN`]
+//! chunks that were changed last are not encoded and hashed: whoever asks for the digest
 //! after a hundred thousand changes does not wait until all of them are. A lazy store
 //! ([`Store::set_lazy`]) encodes nothing before it is asked: a chunk that is changed ten times until
 //! then is encoded once. What it holds beside the encodings meanwhile is bounded ([`LAZY_BYTES`]).
 
 use crate::key_bits::{bit, first_difference};
 use crate::trie::{Leaf, Trie};
-use crate::{AppError, TreeTop};
+use crate::{AppError, Snapshot, TreeTop};
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tercio_crypto::hash;
 use tercio_types::{Digest, Suite};
 use tercio_wire::{DecodeError, Reader, list};
@@ -110,9 +113,14 @@ impl Chunk {
         self.encoded = None;
     }
 
+    /// Whether it must be two.
+    fn is_large(&self) -> bool {
+        self.weight > CHUNK_BYTES && self.entries.len() > 1
+    }
+
     /// The two that it must be, and the bit in which their keys differ, if it is too large for one.
     fn halves(&mut self) -> Option<(u32, [Self; 2])> {
-        if self.weight <= CHUNK_BYTES {
+        if !self.is_large() {
             return None;
         }
         let position = first_difference(self.first(), self.last())?;
@@ -154,7 +162,7 @@ impl Chunk {
     }
 }
 
-impl Leaf for Chunk {
+impl Leaf for Arc<Chunk> {
     /// The first key. Another first key differs from the old one only behind what all keys of the
     /// chunk share.
     fn label(&self) -> &Bytes {
@@ -162,7 +170,10 @@ impl Leaf for Chunk {
     }
 
     fn value(&mut self, suite: Suite) -> Digest {
-        self.encoded(suite).1
+        match &self.encoded {
+            Some((_, digest)) => *digest,
+            None => Arc::make_mut(self).encoded(suite).1,
+        }
     }
 }
 
@@ -194,11 +205,13 @@ fn partition(mut entries: Vec<Entry>) -> Vec<Chunk> {
 #[derive(Clone, Debug)]
 pub struct Store {
     suite: Suite,
-    chunks: Trie<Chunk>,
+    chunks: Trie<Arc<Chunk>>,
     /// Nodes whose chunks were changed and are not encoded, the oldest first; some are no chunks
     /// any more.
     open: VecDeque<u32>,
     len: usize,
+    /// What all chunks weigh together.
+    weight: u64,
     lazy: bool,
     /// How many bytes were put since all but [`OPEN`] chunks were encoded.
     put_bytes: usize,
@@ -209,7 +222,7 @@ impl Store {
     #[must_use]
     pub fn new(suite: Suite) -> Self {
         let (chunks, open) = (Trie::new(suite), VecDeque::new());
-        Self { suite, chunks, open, len: 0, lazy: false, put_bytes: 0 }
+        Self { suite, chunks, open, len: 0, weight: 0, lazy: false, put_bytes: 0 }
     }
 
     /// Whether changed chunks are left as they are until the digest is asked for, which then takes
@@ -249,23 +262,39 @@ impl Store {
     /// Gives a key a value and returns the one it had.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Option<Bytes> {
         let entry = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
-        self.put_bytes += weight(key, value);
+        let new = weight(key, value);
+        self.put_bytes += new;
+        self.weight += new as u64;
         let Some(at) = self.chunks.seek(key) else {
-            let at = self.chunks.add(Chunk::new(vec![entry]));
+            let at = self.chunks.add(Arc::new(Chunk::new(vec![entry])));
             self.open.push_back(at);
             self.len = 1;
             return None;
         };
-        let (at, old) = match self.chunks.leaf(at).leaves_out(key) {
+        let old = match self.chunks.leaf(at).leaves_out(key) {
             Some(position) => {
-                let at = self.chunks.hang(at, position, Chunk::new(vec![entry]));
+                let at = self.chunks.hang(at, position, Arc::new(Chunk::new(vec![entry])));
                 self.open.push_back(at);
-                (at, None)
+                self.join_small(at);
+                None
             }
-            None => (at, self.change(at).put(entry)),
+            None => {
+                let chunk = self.change(at);
+                let before = chunk.weight;
+                let old = chunk.put(entry);
+                if chunk.weight > before {
+                    self.split_large(at);
+                } else {
+                    self.join_small(at);
+                }
+                old
+            }
         };
-        self.len += usize::from(old.is_none());
-        self.settle(at);
+        match &old {
+            Some(old) => self.weight -= weight(key, old) as u64,
+            None => self.len += 1,
+        }
+        self.close_surplus();
         old
     }
 
@@ -277,41 +306,51 @@ impl Store {
         let old = chunk.remove(i);
         let left = if chunk.entries.is_empty() { self.chunks.remove(at) } else { Some(at) };
         self.len -= 1;
+        self.weight -= weight(key, &old) as u64;
         if let Some(at) = left {
-            self.settle(at);
+            self.join_small(at);
         }
+        self.close_surplus();
         Some(old)
     }
 
     /// The chunk at the end of the way, to be changed.
     fn change(&mut self, at: u32) -> &mut Chunk {
         self.chunks.touch(at);
-        let chunk = self.chunks.leaf_mut(at);
+        let chunk = Arc::make_mut(self.chunks.leaf_mut(at));
         if chunk.encoded.take().is_some() {
             self.open.push_back(at);
         }
         chunk
     }
 
-    /// Splits or joins from the chunk at the end of the way on until the chunks are those of the
-    /// content.
-    fn settle(&mut self, mut at: u32) {
-        let mut large = vec![at];
+    /// Splits a chunk that grew until the chunks are those of the content.
+    fn split_large(&mut self, at: u32) {
+        let mut large = Vec::from_iter(self.chunks.leaf(at).is_large().then_some(at));
         while let Some(at) = large.pop() {
-            if let Some((position, halves)) = self.chunks.leaf_mut(at).halves() {
-                let halves = self.chunks.split(at, position, halves);
+            if let Some((position, halves)) = Arc::make_mut(self.chunks.leaf_mut(at)).halves() {
+                let halves = self.chunks.split(at, position, halves.map(Arc::new));
                 large.extend(halves);
                 self.open.extend(halves);
             }
         }
-        // What was split is too large to be joined with anything.
+    }
+
+    /// Joins the chunk at the end of the way, which is new or not larger than it was, until the chunks
+    /// are those of the content. (One that grew was too large for that before.)
+    fn join_small(&mut self, mut at: u32) {
         while let Some(sibling) = self.chunks.sibling(at)
-            && self.chunks.is_leaf(at)
             && self.chunks.leaf(at).weight + self.chunks.leaf(sibling).weight <= CHUNK_BYTES
         {
-            at = self.chunks.join(Chunk::append);
+            at = self.chunks.join(|left, right| {
+                Arc::make_mut(left).append(Arc::unwrap_or_clone(right));
+            });
             self.open.push_back(at);
         }
+    }
+
+    /// Encodes changed chunks until as few are left as the store may have.
+    fn close_surplus(&mut self) {
         if !self.lazy || self.put_bytes > LAZY_BYTES {
             while self.open.len() > OPEN {
                 self.close_oldest();
@@ -330,7 +369,7 @@ impl Store {
     /// Encodes the chunk that was changed first.
     fn close_oldest(&mut self) {
         if let Some(chunk) = self.open.pop_front().and_then(|at| self.chunks.leaf_if(at)) {
-            chunk.encoded(self.suite);
+            chunk.value(self.suite);
         }
     }
 
@@ -352,12 +391,18 @@ impl Store {
         self.chunks.top()
     }
 
-    /// The content as labelled chunks in ascending order. They share memory with the store, and
-    /// stay as they are while it changes.
-    pub fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+    /// The content as labelled chunks. They share memory with the store, and stay as they are while
+    /// it changes.
+    pub fn snapshot(&mut self) -> Snapshot {
         self.digest();
-        let encoded = |chunk: &Chunk| chunk.encoded.clone().expect("the digest encodes all").0;
-        self.chunks.leaves_from(b"").map(|chunk| (chunk.first().clone(), encoded(chunk))).collect()
+        let bytes = self.weight + 4 * self.chunks.len() as u64;
+        Snapshot::new(
+            bytes,
+            self.chunks.leaves().map(|chunk| {
+                let (encoded, _) = chunk.encoded.as_ref().expect("the digest encodes all");
+                (chunk.first().clone(), encoded.clone())
+            }),
+        )
     }
 
     /// The store whose [`Self::snapshot`] this is.
@@ -378,6 +423,7 @@ impl Store {
         }
         let mut store = Self::new(suite);
         store.len = entries.len();
+        store.weight = entries.iter().map(|(key, value)| weight(key, value) as u64).sum();
         for (i, mut chunk) in partition(entries).into_iter().enumerate() {
             // A chunk that begins at the same key and is as long has the same entries. It stands as
             // it came, so that nothing is in memory twice.
@@ -387,7 +433,7 @@ impl Store {
             if let Some((_, bytes)) = chunks.get(i).filter(as_it_came) {
                 chunk.encoded = Some((bytes.clone(), hash(suite, &[bytes])));
             }
-            store.chunks.add(chunk);
+            store.chunks.add(Arc::new(chunk));
         }
         store.digest();
         Ok(store)
@@ -423,21 +469,39 @@ mod tests {
         (key(), prop::option::weighted(0.6, value))
     }
 
+    fn chunks(store: &mut Store) -> Vec<(Bytes, Bytes)> {
+        store.snapshot().collect()
+    }
+
+    /// A store that was never changed.
+    fn at_once(content: &BTreeMap<Vec<u8>, Vec<u8>>) -> Store {
+        let mut store = Store::new(Suite::default());
+        let entries = content.iter().map(|(k, v)| (k.clone().into(), v.clone().into()));
+        for chunk in partition(entries.collect()) {
+            store.weight += chunk.weight as u64;
+            store.chunks.add(Arc::new(chunk));
+        }
+        store
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         /// Against a plain map: same content, and the chunks and digest of a store built from
-        /// that content at once.
+        /// that content at once. Snapshots that were taken on the way, and some chunks of them gone
+        /// through, are what they were then.
         #[test]
         fn chunks_are_a_function_of_the_content(
             changes in prop::collection::vec(change(), 1..250),
             flush_every in 1usize..60,
+            taken_every in 1usize..90,
             lazy: bool,
         ) {
             let suite = Suite::default();
             let mut store = Store::new(suite);
             store.set_lazy(lazy);
             let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+            let mut taken = Vec::new();
             for (i, (key, value)) in changes.iter().enumerate() {
                 let (had, old) = match value {
                     Some(v) => (store.put(key, v), model.insert(key.clone(), v.clone())),
@@ -447,6 +511,17 @@ mod tests {
                 if i % flush_every == 0 {
                     store.digest();
                 }
+                if i % taken_every == 0 {
+                    let mut snapshot = store.snapshot();
+                    let first: Vec<_> = snapshot.by_ref().take(i % 7).collect();
+                    taken.push((snapshot, first, at_once(&model)));
+                }
+            }
+            for (snapshot, mut first, mut then) in taken {
+                let bytes = snapshot.bytes();
+                first.extend(snapshot);
+                prop_assert_eq!(bytes, first.iter().map(|(_, chunk)| chunk.len() as u64).sum());
+                prop_assert_eq!(first, chunks(&mut then));
             }
             prop_assert_eq!(store.len(), model.len());
             let all: Vec<_> = store.range(b"").map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
@@ -457,14 +532,11 @@ mod tests {
                 let from = store.range(key).next().map(|(k, _)| k.to_vec());
                 prop_assert_eq!(from.as_ref(), model.range(key.clone()..).next().map(|(k, _)| k));
             }
-            let mut at_once = Store::new(suite);
-            let entries = model.iter().map(|(k, v)| (k.clone().into(), v.clone().into()));
-            for chunk in partition(entries.collect()) {
-                at_once.chunks.add(chunk);
-            }
-            prop_assert_eq!(store.snapshot(), at_once.snapshot());
+            let mut at_once = at_once(&model);
+            let chunks = chunks(&mut store);
+            prop_assert_eq!(&chunks, &self::chunks(&mut at_once));
             prop_assert_eq!(store.digest(), at_once.digest());
-            let mut restored = Store::from_snapshot(suite, &store.snapshot()).unwrap();
+            let mut restored = Store::from_snapshot(suite, &chunks).unwrap();
             prop_assert_eq!(restored.digest(), store.digest());
             prop_assert_eq!(restored.len(), store.len());
         }
@@ -553,23 +625,38 @@ mod tests {
     #[test]
     fn a_snapshot_stays_and_shares_what_did_not_change() {
         let mut store = filled(10_000);
+        let copy: Vec<_> = store.snapshot().map(|(l, c)| (l.to_vec(), c.to_vec())).collect();
         let before = store.snapshot();
-        let copy: Vec<_> = before.iter().map(|(l, c)| (l.to_vec(), c.to_vec())).collect();
         store.put(&5u64.to_be_bytes(), b"new");
         store.delete(&9_999u64.to_be_bytes());
-        let after = store.snapshot();
+        let before: Vec<_> = before.collect();
+        let after = chunks(&mut store);
         assert!(before.iter().zip(&copy).all(|((l, c), (cl, cc))| l == cl && c == cc));
         let shared = before.iter().zip(&after).filter(|(b, a)| b.1.as_ptr() == a.1.as_ptr());
         assert_eq!(shared.count(), before.len() - 2);
     }
 
+    /// Of what changes while a snapshot is gone through, nobody has the old chunk any more when it
+    /// was handed out; and until then the snapshot alone has it.
+    #[test]
+    fn a_snapshot_lets_go_of_what_it_handed_out() {
+        let mut store = filled(10_000);
+        let mut snapshot = store.snapshot();
+        let (_, shared) = snapshot.next().unwrap();
+        assert!(!shared.is_unique(), "the store has it, too");
+        (0..10_000u64).for_each(|i| drop(store.put(&i.to_be_bytes(), b"new")));
+        store.digest();
+        let rest: Vec<_> = snapshot.by_ref().map(|(_, chunk)| chunk).collect();
+        assert!(rest.len() > 100 && rest.iter().all(Bytes::is_unique));
+    }
+
     /// What is restored uses the snapshot's memory.
     #[test]
     fn a_restored_store_shares_the_snapshot() {
-        let chunks = filled(10_000).snapshot();
+        let chunks = chunks(&mut filled(10_000));
         let copied: Vec<_> =
             chunks.iter().map(|(l, c)| (l.clone(), Bytes::copy_from_slice(c))).collect();
-        let again = Store::from_snapshot(Suite::default(), &copied).unwrap().snapshot();
+        let again = self::chunks(&mut Store::from_snapshot(Suite::default(), &copied).unwrap());
         assert!(again.iter().zip(&copied).all(|(a, c)| a == c && a.1.as_ptr() == c.1.as_ptr()));
         assert_eq!(again, chunks);
     }
@@ -578,7 +665,7 @@ mod tests {
     fn chosen_keys_do_not_make_large_chunks() {
         let mut store = Store::new(Suite::default());
         (0..3_000).for_each(|n| drop(store.put(&vec![9; n], b"")));
-        let chunks = store.snapshot();
+        let chunks = chunks(&mut store);
         assert!(chunks.iter().all(|(_, c)| c.len() <= 4 + CHUNK_BYTES || c.len() < 3_100));
         let mut back = Store::from_snapshot(Suite::default(), &chunks).unwrap();
         assert_eq!(back.digest(), store.digest());
@@ -586,7 +673,7 @@ mod tests {
 
     #[test]
     fn what_is_no_snapshot_is_refused() {
-        let chunks = filled(1_000).snapshot();
+        let chunks = chunks(&mut filled(1_000));
         let refused = |chunks: &[(Bytes, Bytes)]| {
             Store::from_snapshot(Suite::default(), chunks).unwrap_err().0
         };

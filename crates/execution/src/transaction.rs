@@ -4,7 +4,7 @@
 //! transaction touches. [`Keyed`] executes one transaction after the other, which makes an
 //! [`Application`] of a [`Transaction`].
 
-use crate::{AppError, Application, Context, Operation, Replies, Store, TreeTop};
+use crate::{AppError, Application, Context, Operation, Replies, Snapshot, Store, TreeTop};
 use bytes::Bytes;
 use std::cell::OnceCell;
 use tercio_types::{Digest, Suite};
@@ -217,7 +217,7 @@ impl<T: Transaction> Application for Keyed<T> {
         Some(self.store_mut().top())
     }
 
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+    fn snapshot(&mut self) -> Snapshot {
         self.store_mut().snapshot()
     }
 

@@ -7,8 +7,12 @@
 //! Changes are made at the end of a way: [`Trie::seek`] goes down to the leaf that is nearest to a
 //! label, and what follows works on that leaf and the inner nodes passed. Nodes stand in one array,
 //! small, apart from digests and leaves: a walk in a tree of a million nodes touches little memory.
+//!
+//! Nodes and leaves are in pages that copies share ([`Pages`]): to keep the leaves as they are
+//! ([`Trie::leaves`]) costs a reference to each page, and going through them is for whoever has them.
 
 use crate::key_bits::{bit, first_difference};
+use crate::pages::Pages;
 use crate::top::{SHORT, Shown, TOP_LEVELS, TopNode, TreeTop};
 use crate::tree::{inner_digest, leaf_digest};
 use bytes::Bytes;
@@ -24,9 +28,10 @@ pub(crate) trait Leaf {
     fn value(&mut self, suite: Suite) -> Digest;
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Shape {
     /// Not in use.
+    #[default]
     Free,
     /// Its place among the leaves.
     Leaf(u32),
@@ -34,22 +39,23 @@ enum Shape {
     Inner { position: u32, children: [u32; 2] },
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    shape: Shape,
-    /// Whether its digest is out of date; then those of all nodes above it are, too.
-    changed: bool,
-}
+/// The shapes of all nodes: in few pages, since every step of a walk looks for one, and few change.
+type Shapes = Pages<Shape, 1024>;
+
+/// The leaves: pages of fewer are more to share, pages of more are more to copy at a first change.
+type Places<T> = Pages<Option<T>, 64>;
 
 /// A trie with leaves `T`. Nodes are known by their numbers as long as they stand.
 #[derive(Clone, Debug)]
 pub(crate) struct Trie<T> {
     suite: Suite,
-    nodes: Vec<Node>,
+    nodes: Shapes,
+    /// By node: whether its digest is out of date; then those of all nodes above it are, too.
+    changed: Vec<bool>,
     /// By node.
     digests: Vec<Digest>,
     free: Vec<u32>,
-    leaves: Vec<Option<T>>,
+    places: Places<T>,
     free_places: Vec<u32>,
     root: Option<u32>,
     hashes: u64,
@@ -57,15 +63,16 @@ pub(crate) struct Trie<T> {
     way: Vec<u32>,
 }
 
-impl<T: Leaf> Trie<T> {
+impl<T: Leaf + Clone> Trie<T> {
     /// A trie without leaves.
     pub(crate) fn new(suite: Suite) -> Self {
         Self {
             suite,
-            nodes: Vec::new(),
+            nodes: Pages::new(),
+            changed: Vec::new(),
             digests: Vec::new(),
             free: Vec::new(),
-            leaves: Vec::new(),
+            places: Pages::new(),
             free_places: Vec::new(),
             root: None,
             hashes: 0,
@@ -75,7 +82,7 @@ impl<T: Leaf> Trie<T> {
 
     /// How many leaves there are.
     pub(crate) fn len(&self) -> usize {
-        self.leaves.len() - self.free_places.len()
+        self.places.len() - self.free_places.len()
     }
 
     /// How many hashes of nodes [`Self::root`] has computed so far.
@@ -86,7 +93,7 @@ impl<T: Leaf> Trie<T> {
     /// The leaf with whose label `label` agrees furthest.
     pub(crate) fn nearest(&self, label: &[u8]) -> Option<&T> {
         let mut at = self.root?;
-        while let Shape::Inner { position, children } = self.nodes[at as usize].shape {
+        while let Shape::Inner { position, children } = self.nodes[at] {
             at = children[usize::from(bit(label, position))];
         }
         Some(self.leaf(at))
@@ -96,16 +103,16 @@ impl<T: Leaf> Trie<T> {
     pub(crate) fn seek(&mut self, label: &[u8]) -> Option<u32> {
         self.way.clear();
         let mut at = self.root?;
-        while let Shape::Inner { position, children } = self.nodes[at as usize].shape {
+        while let Shape::Inner { position, children } = self.nodes[at] {
             self.way.push(at);
             at = children[usize::from(bit(label, position))];
         }
         Some(at)
     }
 
-    fn place(&self, at: u32) -> Option<usize> {
-        match self.nodes[at as usize].shape {
-            Shape::Leaf(place) => Some(place as usize),
+    fn place(&self, at: u32) -> Option<u32> {
+        match self.nodes[at] {
+            Shape::Leaf(place) => Some(place),
             Shape::Free | Shape::Inner { .. } => None,
         }
     }
@@ -117,7 +124,7 @@ impl<T: Leaf> Trie<T> {
 
     /// The leaf at a node.
     pub(crate) fn leaf(&self, at: u32) -> &T {
-        self.leaves[self.place(at).expect("a leaf")].as_ref().expect("a leaf's place is taken")
+        self.places[self.place(at).expect("a leaf")].as_ref().expect("a leaf's place is taken")
     }
 
     /// The leaf at a node, to be changed: with [`Self::touch`], if that changes its digest.
@@ -128,18 +135,18 @@ impl<T: Leaf> Trie<T> {
     /// The leaf at a node, if it is one (still).
     pub(crate) fn leaf_if(&mut self, at: u32) -> Option<&mut T> {
         let place = self.place(at)?;
-        self.leaves[place].as_mut()
+        self.places.get_mut(place).as_mut()
     }
 
     /// Marks the leaf at the end of the way, and all above it.
     pub(crate) fn touch(&mut self, leaf: u32) {
-        self.nodes[leaf as usize].changed = true;
+        self.changed[leaf as usize] = true;
         self.mark_way();
     }
 
     fn mark_way(&mut self) {
         for &node in self.way.iter().rev() {
-            if std::mem::replace(&mut self.nodes[node as usize].changed, true) {
+            if std::mem::replace(&mut self.changed[node as usize], true) {
                 break;
             }
         }
@@ -197,28 +204,28 @@ impl<T: Leaf> Trie<T> {
     /// the right one to the left one. The way leads to it.
     pub(crate) fn join(&mut self, join: impl FnOnce(&mut T, T)) -> u32 {
         let parent = self.way.pop().expect("a leaf with a sibling");
-        let Shape::Inner { children, .. } = self.nodes[parent as usize].shape else {
+        let Shape::Inner { children, .. } = self.nodes[parent] else {
             unreachable!("a way is of inner nodes")
         };
         let [mut left, right] = children.map(|child| self.release(child).expect("two leaves"));
         join(&mut left, right);
         let place = self.allocate_place(left);
-        self.nodes[parent as usize].shape = Shape::Leaf(place);
+        *self.nodes.get_mut(parent) = Shape::Leaf(place);
         parent
     }
 
     /// Makes two leaves of a marked one, whose labels differ first at `position`.
     pub(crate) fn split(&mut self, leaf: u32, position: u32, halves: [T; 2]) -> [u32; 2] {
         let place = self.place(leaf).expect("a leaf");
-        self.leaves[place] = None;
-        self.free_places.push(place as u32);
+        *self.places.get_mut(place) = None;
+        self.free_places.push(place);
         let children = halves.map(|half| self.allocate_leaf(half));
-        self.nodes[leaf as usize].shape = Shape::Inner { position, children };
+        *self.nodes.get_mut(leaf) = Shape::Inner { position, children };
         children
     }
 
     fn beside(&self, parent: u32, child: u32) -> u32 {
-        match self.nodes[parent as usize].shape {
+        match self.nodes[parent] {
             Shape::Inner { children: [left, right], .. } if left == child => right,
             Shape::Inner { children: [left, _], .. } => left,
             Shape::Free | Shape::Leaf(_) => unreachable!("a way is of inner nodes"),
@@ -231,37 +238,34 @@ impl<T: Leaf> Trie<T> {
             self.root = Some(new);
             return;
         };
-        let Shape::Inner { children, .. } = &mut self.nodes[parent as usize].shape else {
+        let Shape::Inner { children, .. } = self.nodes.get_mut(parent) else {
             unreachable!("a way is of inner nodes")
         };
         children[usize::from(children[0] != old)] = new;
     }
 
     fn position(&self, node: u32) -> u32 {
-        match self.nodes[node as usize].shape {
+        match self.nodes[node] {
             Shape::Inner { position, .. } => position,
             Shape::Free | Shape::Leaf(_) => unreachable!("a way is of inner nodes"),
         }
     }
 
     fn allocate(&mut self, shape: Shape) -> u32 {
-        let node = Node { shape, changed: true };
         if let Some(at) = self.free.pop() {
-            self.nodes[at as usize] = node;
+            *self.nodes.get_mut(at) = shape;
+            self.changed[at as usize] = true;
             return at;
         }
-        self.nodes.push(node);
+        self.changed.push(true);
         self.digests.push(Digest::NULL);
-        u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 nodes")
+        self.nodes.push(shape)
     }
 
     fn allocate_place(&mut self, leaf: T) -> u32 {
-        if let Some(place) = self.free_places.pop() {
-            self.leaves[place as usize] = Some(leaf);
-            return place;
-        }
-        self.leaves.push(Some(leaf));
-        u32::try_from(self.leaves.len() - 1).expect("fewer than 2^32 leaves")
+        let Some(place) = self.free_places.pop() else { return self.places.push(Some(leaf)) };
+        *self.places.get_mut(place) = Some(leaf);
+        place
     }
 
     fn allocate_leaf(&mut self, leaf: T) -> u32 {
@@ -271,11 +275,11 @@ impl<T: Leaf> Trie<T> {
 
     /// Lets a node go; gives the leaf that it was.
     fn release(&mut self, node: u32) -> Option<T> {
-        let shape = std::mem::replace(&mut self.nodes[node as usize].shape, Shape::Free);
+        let shape = std::mem::take(self.nodes.get_mut(node));
         self.free.push(node);
         let Shape::Leaf(place) = shape else { return None };
         self.free_places.push(place);
-        self.leaves[place as usize].take()
+        self.places.get_mut(place).take()
     }
 
     /// The leaves in order of label, from the one that `label` is in or would be in: that may hold
@@ -287,7 +291,7 @@ impl<T: Leaf> Trie<T> {
         let mut open: Vec<u32> = Vec::new();
         let mut next = self.root;
         while let Some(at) = next.take() {
-            match self.nodes[at as usize].shape {
+            match self.nodes[at] {
                 Shape::Inner { position, children: [left, right] }
                     if differs.is_none_or(|differs| position < differs) =>
                 {
@@ -306,12 +310,18 @@ impl<T: Leaf> Trie<T> {
         std::iter::from_fn(move || {
             loop {
                 let at = open.pop()?;
-                match self.nodes[at as usize].shape {
+                match self.nodes[at] {
                     Shape::Inner { children: [left, right], .. } => open.extend([right, left]),
                     _ => return Some(self.leaf(at)),
                 }
             }
         })
+    }
+
+    /// The leaves as they are, in order of label: a copy to be gone through elsewhere.
+    pub(crate) fn leaves(&self) -> Leaves<T> {
+        let (nodes, places) = (self.nodes.clone(), self.places.clone());
+        Leaves { nodes, places, open: self.root.into_iter().collect() }
     }
 
     /// The root over the content. The cost is a hash for every node at or above a change since the
@@ -323,15 +333,15 @@ impl<T: Leaf> Trie<T> {
         open.push(root);
         // A stack of our own: a hostile set of labels may be as deep as a label has bits.
         while let Some(&at) = open.last() {
-            if !self.nodes[at as usize].changed {
+            if !self.changed[at as usize] {
                 open.pop();
                 continue;
             }
             let suite = self.suite;
-            let digest = match self.nodes[at as usize].shape {
+            let digest = match self.nodes[at] {
                 Shape::Inner { children, .. } => {
                     let before = open.len();
-                    open.extend(children.iter().filter(|&&c| self.nodes[c as usize].changed));
+                    open.extend(children.iter().filter(|&&c| self.changed[c as usize]));
                     if open.len() > before {
                         continue;
                     }
@@ -344,7 +354,7 @@ impl<T: Leaf> Trie<T> {
                 }
             };
             self.digests[at as usize] = digest;
-            self.nodes[at as usize].changed = false;
+            self.changed[at as usize] = false;
             self.hashes += 1;
             open.pop();
         }
@@ -370,7 +380,7 @@ impl<T: Leaf> Trie<T> {
         let label = self.first_label(at);
         let is_short = label.len() <= SHORT;
         let first = Bytes::copy_from_slice(&label[..label.len().min(SHORT)]);
-        let (suite, shape) = (self.suite, self.nodes[at as usize].shape);
+        let (suite, shape) = (self.suite, self.nodes[at]);
         let shown = match shape {
             Shape::Leaf(_) if is_short => Shown::Leaf(self.leaf_mut(at).value(suite)),
             Shape::Inner { .. } if levels > 0 => Shown::Inner,
@@ -384,9 +394,35 @@ impl<T: Leaf> Trie<T> {
 
     /// The first label at or below a node.
     fn first_label(&self, mut at: u32) -> &Bytes {
-        while let Shape::Inner { children, .. } = self.nodes[at as usize].shape {
+        while let Shape::Inner { children, .. } = self.nodes[at] {
             at = children[0];
         }
         self.leaf(at).label()
+    }
+}
+
+/// The leaves of a trie in order of label, as they were at one moment.
+#[derive(Debug)]
+pub(crate) struct Leaves<T> {
+    nodes: Shapes,
+    places: Places<T>,
+    /// Nodes still to be visited, the next one last.
+    open: Vec<u32>,
+}
+
+impl<T: Clone> Iterator for Leaves<T> {
+    type Item = T;
+
+    /// The next leaf. It is let go of here, unless another has its page: the trie then has the leaf
+    /// too, since nothing on that page was changed, or another copy that is to be gone through has.
+    fn next(&mut self) -> Option<T> {
+        loop {
+            let at = self.open.pop()?;
+            match self.nodes[at] {
+                Shape::Inner { children: [left, right], .. } => self.open.extend([right, left]),
+                Shape::Leaf(place) => return self.places.take(place),
+                Shape::Free => unreachable!("a node of the tree is in use"),
+            }
+        }
     }
 }

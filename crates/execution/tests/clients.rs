@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tercio_crypto::{Instance, Keyring, SecretKey, SigningSecret, hash};
 use tercio_execution::{
-    AppError, Application, Context, Engine, OpResult, Operation, Replies, RestoreError,
+    AppError, Application, Context, Engine, OpResult, Operation, Replies, RestoreError, Snapshot,
     decode_results, membership_digest,
 };
 use tercio_types::{
@@ -36,8 +36,8 @@ impl Application for Nothing {
         tercio_execution::chunks_root(SUITE, &[])
     }
 
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
-        vec![]
+    fn snapshot(&mut self) -> Snapshot {
+        vec![].into()
     }
 
     fn restore(&mut self, _: &[(Bytes, Bytes)]) -> Result<(), AppError> {
@@ -246,7 +246,7 @@ fn a_snapshot_brings_added_clients_and_a_lie_about_them_is_refused() {
         ask(&mut engine, &add(&ClientInfo::new(secret(i).public()), &[0, 1]));
     }
     let checkpoint = engine.checkpoint(engine.seq());
-    let chunks = engine.snapshot();
+    let chunks: Vec<_> = engine.snapshot().collect();
     let mut restored = self::engine();
     restored.restore(&checkpoint, &chunks).unwrap();
     assert_eq!(restored.membership(), engine.membership());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tercio_crypto::{SecretKey, hash, merkle_root};
 use tercio_execution::{
     AppError, Application, Context, Engine, KEPT_BYTES, KEPT_REPLIES, LATEST, OpResult, Operation,
-    PackageReply, Proposal, Replies, RestoreError, decode_results, membership_digest,
+    PackageReply, Proposal, Replies, RestoreError, Snapshot, decode_results, membership_digest,
     results_digest,
 };
 use tercio_types::{
@@ -81,11 +81,11 @@ impl Application for Journal {
     }
 
     fn state_digest(&mut self) -> Digest {
-        tercio_execution::chunks_root(SUITE, &self.snapshot())
+        tercio_execution::chunks_root(SUITE, &self.snapshot().collect::<Vec<_>>())
     }
 
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
-        vec![(Bytes::new(), Bytes::copy_from_slice(&self.state))]
+    fn snapshot(&mut self) -> Snapshot {
+        vec![(Bytes::new(), Bytes::copy_from_slice(&self.state))].into()
     }
 
     fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
@@ -267,12 +267,12 @@ proptest! {
         let at = SeqNum(cut as u64);
         let checkpoint = a.checkpoint(at);
         prop_assert_eq!(&checkpoint, &b.checkpoint(at));
-        let snapshot = a.snapshot();
+        let snapshot: Vec<_> = a.snapshot().collect();
         prop_assert!(snapshot.is_sorted_by(|x, y| x.0 < y.0));
 
         let mut c = engine(lag);
         c.restore(&checkpoint, &snapshot).unwrap();
-        prop_assert_eq!(c.snapshot(), snapshot);
+        prop_assert!(c.snapshot().eq(snapshot));
         let late = run(&mut a, &batches[cut..]);
         prop_assert_eq!(&late, &run(&mut b, &batches[cut..]));
         prop_assert_eq!(&late, &run(&mut c, &batches[cut..]));
@@ -280,7 +280,7 @@ proptest! {
         let last = a.checkpoint(end);
         prop_assert_eq!(&last, &b.checkpoint(end));
         prop_assert_eq!(&last, &c.checkpoint(end));
-        prop_assert_eq!(a.snapshot(), c.snapshot());
+        prop_assert!(a.snapshot().eq(c.snapshot()));
     }
 }
 
@@ -392,14 +392,15 @@ fn kept_results_are_bounded_in_bytes() {
     for n in 1..=12 {
         run(&mut engine, &[batch(n, vec![large(n)])]);
         let bytes: usize =
-            engine.snapshot().iter().map(|(l, c)| c.len() * usize::from(l[0] == b'c')).sum();
+            engine.snapshot().map(|(l, c)| c.len() * usize::from(l[0] == b'c')).sum();
         assert!(bytes < KEPT_BYTES + 8192, "{bytes} bytes after {n}");
     }
     assert_eq!(results(&again(&engine, &large(9)).unwrap()), [OpResult::NoLongerKept]);
     assert!(matches!(results(&again(&engine, &large(12)).unwrap())[..], [OpResult::Executed(_)]));
     let mut copy = self::engine(0);
-    copy.restore(&engine.checkpoint(SeqNum(12)), &engine.snapshot()).unwrap();
-    assert_eq!(copy.snapshot(), engine.snapshot());
+    let chunks: Vec<_> = engine.snapshot().collect();
+    copy.restore(&engine.checkpoint(SeqNum(12)), &chunks).unwrap();
+    assert!(copy.snapshot().eq(chunks));
 }
 
 #[test]
@@ -486,7 +487,8 @@ fn a_snapshot_that_is_not_the_checkpoints_is_refused() {
         run(&mut source, &all);
         // A client of whom nothing is kept.
         run(&mut source, &[batch(5, vec![package(3, 5 * WINDOW, 1)])]);
-        let (checkpoint, chunks) = (source.checkpoint(SeqNum(5)), source.snapshot());
+        let (checkpoint, chunks) =
+            (source.checkpoint(SeqNum(5)), source.snapshot().collect::<Vec<_>>());
         engine(lag).restore(&checkpoint, &chunks).unwrap();
 
         // Any chunk missing, cut, or with any byte changed.

@@ -119,7 +119,7 @@ proptest! {
 
         let mut got = run(&mut app, &ops[..cut]);
         let mut restored = Keyed::new(Transfers { declare: false }, SUITE);
-        restored.restore(&app.snapshot()).unwrap();
+        restored.restore(&app.snapshot().collect::<Vec<_>>()).unwrap();
         prop_assert_eq!(restored.state_digest(), app.state_digest());
         got.extend(run(&mut app, &ops[cut..]));
         prop_assert_eq!(&got, &expected);

@@ -90,7 +90,7 @@ impl<P: Protocol> Stages<P> {
             let (seq, height) = (certificate.checkpoint.seq, certificate.checkpoint.height);
             let restored = engine.restore(&certificate.checkpoint, &chunks);
             restored.map_err(|why| NodeError::Snapshot { height, why })?;
-            rhythm.restored(head.chain_bytes, &chunks);
+            rhythm.restored(head.chain_bytes, tercio_execution::Snapshot::from(chunks).bytes());
             // The log's end may have been lost with the page cache, but the snapshot was not; or
             // the snapshot came from others, and the log was not begun anew yet.
             if blocks.tip().0 < height {

@@ -8,7 +8,7 @@ use running::{CLIENT, Network, client_secret, counter};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 use tercio_client::{Client, ClientAuth, CoreSettings, Settings};
-use tercio_execution::{AppError, Application, Context, Operation, Replies};
+use tercio_execution::{AppError, Application, Context, Operation, Replies, Snapshot};
 use tercio_replica::{Durability, Layout};
 use tercio_types::Digest;
 
@@ -60,7 +60,7 @@ impl Application for Noted {
         self.0.state_digest()
     }
 
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+    fn snapshot(&mut self) -> Snapshot {
         self.0.snapshot()
     }
 

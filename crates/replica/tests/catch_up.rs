@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tercio_consensus::Instant;
 use tercio_crypto::{Instance, Keyring};
-use tercio_execution::{AppError, Application, Context, Operation, Replies, chunks_root};
+use tercio_execution::{AppError, Application, Context, Operation, Replies, Snapshot, chunks_root};
 use tercio_ledger::{Block, Storage};
 use tercio_replica::sync::{Blocks, CatchUp, Step, SyncSettings};
 use tercio_replica::{NodeError, NodeSettings};
@@ -423,12 +423,12 @@ impl Application for Tally {
         if self.catching_up {
             self.digests.fetch_add(1, Ordering::Relaxed);
         }
-        chunks_root(Suite::default(), &self.snapshot())
+        chunks_root(Suite::default(), &self.snapshot().collect::<Vec<_>>())
     }
 
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+    fn snapshot(&mut self) -> Snapshot {
         let state = [self.count.to_le_bytes(), self.hidden.to_le_bytes()].concat();
-        vec![(Bytes::new(), state.into())]
+        vec![(Bytes::new(), state.into())].into()
     }
 
     fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {

@@ -7,7 +7,7 @@ use running::{CLIENT, Network, counter, number, wait};
 use std::fs;
 use std::sync::Mutex;
 use std::time::Duration;
-use tercio_execution::{AppError, Application, Context, Operation, Replies};
+use tercio_execution::{AppError, Application, Context, Operation, Replies, Snapshot};
 use tercio_ledger::{MemStorage, Storage};
 use tercio_replica::{Data, Durability, Layout, NodeSettings, ReplicaConfig, ReplicaHandle};
 use tercio_types::{ClientId, Digest};
@@ -148,7 +148,7 @@ impl Application for Noted {
         self.0.state_digest()
     }
 
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+    fn snapshot(&mut self) -> Snapshot {
         self.0.snapshot()
     }
 

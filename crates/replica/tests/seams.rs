@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tercio_consensus::{Delivery, Effect, Event, Instant, PersistId, Protocol, Status};
 use tercio_counter::Counter;
 use tercio_crypto::Claim;
-use tercio_execution::{AppError, Application, Context, Operation, Proposal, Replies};
+use tercio_execution::{AppError, Application, Context, Operation, Proposal, Replies, Snapshot};
 use tercio_replica::NodeSettings;
 use tercio_types::{
     Batch, Digest, Principal, ReplicaId, SeqNum, SignatureBytes, Suite, Timestamp, View,
@@ -165,7 +165,7 @@ impl Application for Choosy {
         self.inner.state_digest()
     }
 
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+    fn snapshot(&mut self) -> Snapshot {
         self.inner.snapshot()
     }
 

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tercio_crypto::hash;
-use tercio_execution::{AppError, Application, Context, MerkleMap, Operation, Replies, TreeTop};
+use tercio_execution::{
+    AppError, Application, Context, MerkleMap, Operation, Replies, Snapshot, TreeTop,
+};
 use tercio_types::{ClientId, Digest, Height, RequestSeq, Suite};
 
 /// An operation, and the place that it got.
@@ -144,7 +146,7 @@ impl Application for Witness {
 
     /// Under no label the hash over all operations in order; under a client's id and the number
     /// of a page, number and place of the operations of that page.
-    fn snapshot(&mut self) -> Vec<(Bytes, Bytes)> {
+    fn snapshot(&mut self) -> Snapshot {
         let mut chunks = BTreeMap::from([(vec![], self.digest.0.to_vec())]);
         let damaged = self.journal.pages().damaged;
         for (&(client, seq), place) in &self.places {
@@ -153,7 +155,8 @@ impl Application for Witness {
             chunk.extend_from_slice(&seq.0.to_le_bytes());
             chunk.extend_from_slice(&place.to_le_bytes());
         }
-        chunks.into_iter().map(|(label, chunk)| (label.into(), chunk.into())).collect()
+        let chunks = chunks.into_iter().map(|(label, chunk)| (label.into(), chunk.into()));
+        chunks.collect::<Vec<_>>().into()
     }
 
     fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
-use tercio_execution::{AppError, Engine, PackageReply};
+use tercio_execution::{AppError, Engine, PackageReply, Snapshot};
 use tercio_types::{
     Authenticator, Batch, Checkpoint, ClientId, Digest, Principal, ReplicaId, RequestSeq, SeqNum,
     Suite, Timestamp, View,
@@ -158,10 +158,10 @@ impl ExecuteStage {
 
     /// Hands the state, which is at `checkpoint`, to the log.
     fn take_snapshot(&mut self, checkpoint: &Checkpoint, out: &mut Outbox) {
-        let chunks = self.engine.snapshot();
-        let chain_bytes = self.rhythm.taken(&chunks);
+        let snapshot = self.engine.snapshot();
+        let chain_bytes = self.rhythm.taken(snapshot.bytes());
         let checkpoint = checkpoint.clone();
-        out.log.push_back(ToLog::Snapshot(StateAt { checkpoint, chain_bytes, chunks }));
+        out.log.push_back(ToLog::Snapshot(StateAt { checkpoint, chain_bytes, snapshot }));
     }
 
     /// Goes to a state that was fetched: every piece of it was checked as it came.
@@ -174,9 +174,10 @@ impl ExecuteStage {
         let restored = self.engine.restore(&checkpoint, &chunks);
         restored.map_err(|why| NodeError::Snapshot { height, why })?;
         self.executed = checkpoint.seq;
-        self.rhythm.restored(chain_bytes, &chunks);
+        let snapshot = Snapshot::from(chunks);
+        self.rhythm.restored(chain_bytes, snapshot.bytes());
         let windows = self.engine.windows();
-        let state = StateAt { checkpoint, chain_bytes, chunks };
+        let state = StateAt { checkpoint, chain_bytes, snapshot };
         out.log.push_back(ToLog::Installed { certificate, state, windows });
         Ok(())
     }

@@ -22,6 +22,7 @@ use crate::transfer::{Keep, Piece, Pieces, Server};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::PersistId;
+use tercio_execution::Snapshot;
 use tercio_ledger::{BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, Wal};
 use tercio_types::{
     CertifiedCheckpoint, ClientId, Digest, Height, ReplicaId, RequestWindow, SeqNum,
@@ -30,6 +31,9 @@ use tercio_types::{
 
 /// How many attestations wait for their block.
 const MAX_EARLY: usize = 1024;
+
+/// How many chunks of a snapshot that is of no more use are let go of at a time.
+const BITE: usize = 1024;
 
 /// How many times as long as what can wait took, nothing of the kind is done: a fifth of the thread's
 /// time is for that.
@@ -59,6 +63,9 @@ pub struct LogStage {
     pending: Option<StateAt>,
     /// One that has, and waits until that before it is written.
     ready: Option<(Arc<CertifiedCheckpoint>, StateAt)>,
+    /// Those that were overtaken. Nobody else may have what changed since: to let go of all of that
+    /// at once would take long.
+    overtaken: Vec<Snapshot>,
     /// The snapshot that is being written, and what it is of.
     keep: Option<(Keep, Height)>,
     /// What is said when the snapshot that is being written is durable: a state was installed.
@@ -91,6 +98,7 @@ impl LogStage {
             certified: None,
             pending: None,
             ready: None,
+            overtaken: Vec::new(),
             keep: None,
             installing: None,
             asked: VecDeque::new(),
@@ -142,12 +150,17 @@ impl LogStage {
             }
             ToLog::Snapshot(state) => {
                 // One at a time is in memory; it waits for its certificate or is overtaken.
-                self.pending.get_or_insert(state);
+                match self.pending {
+                    Some(_) => self.overtaken.push(state.snapshot),
+                    None => self.pending = Some(state),
+                }
                 self.keep_snapshot()?;
             }
             ToLog::Installed { certificate, state, windows } => {
                 // Whatever was to be kept is of less use than this.
-                (self.pending, self.ready, self.keep) = (None, None, None);
+                let waiting = [self.pending.take(), self.ready.take().map(|(_, state)| state)];
+                self.overtaken.extend(waiting.into_iter().flatten().map(|state| state.snapshot));
+                self.overtaken.extend(self.keep.take().map(|(keep, _)| keep.give_up()));
                 self.installing = Some((certificate.clone(), windows));
                 self.begin_keeping(&certificate, state)?;
                 if self.keep.is_none() {
@@ -191,9 +204,11 @@ impl LogStage {
         let state = self.pending.take().expect("just seen");
         // One that was overtaken was certified too, but by now it is of no more use than the next.
         if state.checkpoint == certified.checkpoint {
-            self.ready = Some((certified.clone(), state));
-            self.keep_ready()?;
+            let before = self.ready.replace((certified.clone(), state));
+            self.overtaken.extend(before.map(|(_, state)| state.snapshot));
+            return self.keep_ready();
         }
+        self.overtaken.push(state.snapshot);
         Ok(())
     }
 
@@ -211,9 +226,9 @@ impl LogStage {
         certificate: &CertifiedCheckpoint,
         state: StateAt,
     ) -> Result<(), LedgerError> {
-        let StateAt { checkpoint, chain_bytes, chunks } = state;
+        let StateAt { checkpoint, chain_bytes, snapshot } = state;
         let head = SnapshotHead { certificate: certificate.clone(), chain_bytes };
-        let keep = Keep::begin(&mut self.snapshots, self.suite, &head, chunks)?;
+        let keep = Keep::begin(&mut self.snapshots, self.suite, &head, snapshot)?;
         self.keep = keep.map(|keep| (keep, checkpoint.height));
         Ok(())
     }
@@ -221,7 +236,10 @@ impl LogStage {
     /// Whether [`Self::work`] has something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.keep.is_some() || !self.asked.is_empty() || self.scrub.is_some()
+        self.keep.is_some()
+            || !self.asked.is_empty()
+            || !self.overtaken.is_empty()
+            || self.scrub.is_some()
     }
 
     /// How many times as long as [`Self::work`] takes to rest after it.
@@ -230,9 +248,9 @@ impl LogStage {
         if self.installing.is_some() { REST_INSTALLING } else { REST }
     }
 
-    /// Does a little of what can wait: a slice of a snapshot, an answer to a replica that fetches
-    /// state, a look at the block log. Each takes at most about as long as writing or reading half
-    /// a megabyte.
+    /// Does a little of what can wait: a slice of a snapshot, a bite of one that was overtaken, an
+    /// answer to a replica that fetches state, a look at the block log. Each takes at most about as
+    /// long as writing or reading half a megabyte.
     ///
     /// # Errors
     /// When the storage fails; the replica stops then.
@@ -246,6 +264,11 @@ impl LogStage {
             out.order.push_back(ToOrder::State { to: by, number, body });
         }
         self.scrub_a_bite(out)?;
+        if let Some(snapshot) = self.overtaken.last_mut()
+            && snapshot.by_ref().take(BITE).count() < BITE
+        {
+            self.overtaken.pop();
+        }
         let Some((keep, _)) = &mut self.keep else { return Ok(()) };
         if !keep.step(&mut self.snapshots, &mut out.removals)? {
             return Ok(());

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::{Delivery, PersistId};
-use tercio_execution::TreeTop;
+use tercio_execution::{Snapshot, TreeTop};
 use tercio_ledger::{Block, Removal};
 use tercio_types::{
     BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package,
@@ -37,7 +37,7 @@ use tercio_types::{
 use tercio_wire::EncodedBatch;
 
 /// What the log is told.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum ToLog {
     /// Append to the write-ahead log.
     Persist {
@@ -128,15 +128,15 @@ pub enum Question {
     Numbers,
 }
 
-/// The state at a checkpoint. It shares memory with the application's, and stays as it is.
-#[derive(Clone, Debug)]
+/// The state at a checkpoint.
+#[derive(Debug)]
 pub struct StateAt {
     /// The checkpoint.
     pub checkpoint: Checkpoint,
     /// How long the bodies of all blocks up to it are together, in bytes.
     pub chain_bytes: u64,
-    /// Labels and data.
-    pub chunks: Vec<(Bytes, Bytes)>,
+    /// The state.
+    pub snapshot: Snapshot,
 }
 
 /// What execution is told.

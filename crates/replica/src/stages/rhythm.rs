@@ -1,12 +1,10 @@
 //! When to take a snapshot: a function of the chain, so that all replicas have the same ones and a
 //! replica that fetches state finds several sources of each.
 
-use bytes::Bytes;
-
 /// Decides at which checkpoints a snapshot is taken.
 ///
-/// With a step of 2^k bytes, the least such power that is at least the setting and the last
-/// snapshot's size, one is taken at the first checkpoint at which the bodies of all blocks together
+/// With a step of 2^k bytes, the least such power that is at least the setting and the length of the
+/// last snapshot's data, one is taken at the first checkpoint at which the bodies of all blocks together
 /// have passed a multiple of the step. So writing snapshots costs no more than writing blocks, and
 /// replicas that once differed agree again at the next multiple.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +18,7 @@ pub(crate) struct Rhythm {
     chain_bytes: u64,
     /// The same at the last checkpoint.
     checked: u64,
-    /// How long the last snapshot was.
+    /// How long the last snapshot's data were.
     last: u64,
 }
 
@@ -44,17 +42,18 @@ impl Rhythm {
         by_number || by_bytes
     }
 
-    /// A snapshot was taken; how long the bodies of all blocks up to it are together.
-    pub(crate) fn taken(&mut self, chunks: &[(Bytes, Bytes)]) -> u64 {
+    /// A snapshot with so many bytes of data was taken; how long the bodies of all blocks up to it
+    /// are together.
+    pub(crate) fn taken(&mut self, bytes: u64) -> u64 {
         self.checkpoints = 0;
-        self.last = chunks.iter().map(|(label, chunk)| (label.len() + chunk.len()) as u64).sum();
+        self.last = bytes;
         self.chain_bytes
     }
 
-    /// The state is that of a snapshot now.
-    pub(crate) fn restored(&mut self, chain_bytes: u64, chunks: &[(Bytes, Bytes)]) {
+    /// The state is that of a snapshot with so many bytes of data now.
+    pub(crate) fn restored(&mut self, chain_bytes: u64, bytes: u64) {
         (self.chain_bytes, self.checked) = (chain_bytes, chain_bytes);
-        self.taken(chunks);
+        self.taken(bytes);
     }
 }
 
@@ -63,12 +62,12 @@ mod tests {
     use super::*;
 
     /// The numbers of the blocks after which a snapshot is taken, with a checkpoint after each.
-    fn run(rhythm: &mut Rhythm, blocks: std::ops::Range<u64>, size: usize) -> Vec<u64> {
+    fn run(rhythm: &mut Rhythm, blocks: std::ops::Range<u64>, size: u64) -> Vec<u64> {
         let mut taken = Vec::new();
         for block in blocks {
             rhythm.block(10);
             if rhythm.checkpoint() {
-                rhythm.taken(&[(Bytes::new(), vec![0; size].into())]);
+                rhythm.taken(size);
                 taken.push(block);
             }
         }
@@ -90,7 +89,7 @@ mod tests {
         let mut steady = Rhythm::new(0, 64);
         let first = run(&mut steady, 0..30, 300);
         let mut joined = Rhythm::new(0, 64);
-        joined.restored(first[0] * 10 + 10, &[(Bytes::new(), vec![0; 300].into())]);
+        joined.restored(first[0] * 10 + 10, 300);
         let from = first[0] + 1;
         let mut again = Rhythm::new(0, 64);
         assert_eq!(run(&mut joined, from..300, 300), run(&mut Rhythm { ..steady }, 30..300, 300));

@@ -1,19 +1,18 @@
 //! Writes a snapshot in slices, with its trees.
 
-use bytes::Bytes;
 use std::collections::VecDeque;
 use tercio_crypto::hash;
-use tercio_execution::TreeBuilder;
+use tercio_execution::{Snapshot, TreeBuilder};
 use tercio_ledger::{Child, LedgerError, Removal, SnapshotHead, SnapshotStore};
 use tercio_types::{Digest, Suite};
 
 /// About how many bytes are written at a time: what is behind it waits that long, with an fsync.
 const SLICE: usize = 512 << 10;
 
-/// A snapshot that is being written. The chunks are let go of one by one.
+/// A snapshot that is being written. Its chunks are asked for and let go of one by one.
 pub(crate) struct Keep {
     suite: Suite,
-    chunks: std::vec::IntoIter<(Bytes, Bytes)>,
+    chunks: Snapshot,
     tree: Option<(u8, TreeBuilder<u64>)>,
     roots: Vec<(u8, u64)>,
 }
@@ -27,9 +26,9 @@ impl Keep {
         store: &mut SnapshotStore,
         suite: Suite,
         head: &SnapshotHead,
-        chunks: Vec<(Bytes, Bytes)>,
+        chunks: Snapshot,
     ) -> Result<Option<Self>, LedgerError> {
-        let keep = Self { suite, chunks: chunks.into_iter(), tree: None, roots: Vec::new() };
+        let keep = Self { suite, chunks, tree: None, roots: Vec::new() };
         Ok(store.begin(head)?.then_some(keep))
     }
 
@@ -58,6 +57,11 @@ impl Keep {
         }
         store.flush()?;
         Ok(false)
+    }
+
+    /// What was not written, when nobody wants it any more.
+    pub(crate) fn give_up(self) -> Snapshot {
+        self.chunks
     }
 
     fn end_tree(&mut self, store: &mut SnapshotStore) {

@@ -5,7 +5,7 @@ use super::message::{Node, read_subtree};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tercio_crypto::hash;
-use tercio_execution::{APP, CLIENT, ENGINE, TreeBuilder, leaf_digest};
+use tercio_execution::{APP, CLIENT, ENGINE, Snapshot, TreeBuilder, leaf_digest};
 use tercio_types::{Checkpoint, Digest, EMPTY_ROOT, Suite};
 use tercio_wire::Reader;
 
@@ -78,7 +78,7 @@ pub struct Pieces {
 impl Pieces {
     /// The pieces of a snapshot as the engine gives it.
     #[must_use]
-    pub fn of(suite: Suite, snapshot: Vec<(Bytes, Bytes)>) -> Self {
+    pub fn of(suite: Suite, snapshot: Snapshot) -> Self {
         let mut pieces = Self::default();
         let mut tree: Option<(u8, TreeBuilder<()>)> = None;
         for (label, chunk) in snapshot {
@@ -223,7 +223,7 @@ mod tests {
             let client: Vec<_> = (0..clients).map(|i| chunk(CLIENT, i)).collect();
             let engine = (Bytes::from(vec![ENGINE]), Bytes::new());
             let all = [app.clone(), client.clone(), vec![engine]].concat();
-            let pieces = Pieces::of(suite, all);
+            let pieces = Pieces::of(suite, all.into());
             for (kind, chunks) in [(APP, app), (CLIENT, client)] {
                 let bare: Vec<_> =
                     chunks.iter().map(|(label, chunk)| (label.slice(1..), chunk.clone())).collect();
