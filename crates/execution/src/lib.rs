@@ -8,6 +8,7 @@
 //! Architecture invariant: nothing here knows consensus.
 
 mod application;
+mod chunk;
 mod client_table;
 mod engine;
 mod key_bits;
@@ -24,6 +25,7 @@ mod tree;
 mod trie;
 
 pub use application::{AppError, Application, Context, Operation, Proposal, Replies};
+pub use chunk::CHUNK_BYTES;
 pub use client_table::{KEPT_BYTES, KEPT_REPLIES};
 pub use engine::{
     APP, CLIENT, Divergence, ENGINE, Engine, Executed, LATEST, RestoreError, engine_chunk_holds,
@@ -31,7 +33,7 @@ pub use engine::{
 pub use merkle_map::MerkleMap;
 pub use reply::{OpResult, PackageReply, decode_results, encode_results, results_digest};
 pub use snapshot::Snapshot;
-pub use store::{CHUNK_BYTES, Store};
+pub use store::Store;
 pub use system::membership_digest;
 pub use top::{LabelRange, Shown, TOP_LEVELS, TopNode, TreeTop};
 pub use transaction::{Footprint, Keyed, Outcome, Transaction, View};
