@@ -1,5 +1,6 @@
 //! In the steady state no replica allocates for a request: what it allocates, it allocates for a
-//! batch, for a frame, or for many requests at once.
+//! batch, for a frame, or for many requests at once. And of what is delivered it holds the encoded
+//! batches, until a checkpoint covers them, and nothing else.
 
 mod common;
 
@@ -10,8 +11,9 @@ use std::time::Duration;
 use tercio_consensus::{Instant, Settings};
 use tercio_ledger::MemStorage;
 use tercio_replica::{Node, NodeSettings, Output};
-use tercio_types::{Principal, ReplicaId};
-use tercio_unsafe_alloc_count::{Counting, allocations};
+use tercio_types::{Principal, ReplicaId, SeqNum};
+use tercio_unsafe_alloc_count::{Counting, allocations, held_bytes};
+use tercio_wire::package_len;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -27,8 +29,9 @@ struct Net {
     nodes: Vec<Node<MemStorage>>,
     wire: VecDeque<(Principal, ReplicaId, Bytes)>,
     now: Instant,
-    /// What each replica has allocated while it worked.
+    /// What each replica has allocated while it worked, and how many bytes more than it freed.
     allocated: Vec<u64>,
+    grown: Vec<i64>,
     answers: usize,
 }
 
@@ -42,17 +45,18 @@ impl Net {
             settings.consensus = Settings { batch_ops: BATCH as usize, ..Settings::default() };
             Node::open(settings, MemStorage::default(), counter(), now).unwrap()
         };
-        let (wire, allocated) = (VecDeque::new(), vec![0; 4]);
-        Self { nodes: (0..4).map(node).collect(), wire, now, allocated, answers: 0 }
+        let (wire, allocated, grown) = (VecDeque::new(), vec![0; 4], vec![0; 4]);
+        Self { nodes: (0..4).map(node).collect(), wire, now, allocated, grown, answers: 0 }
     }
 
     /// Lets a node work, and counts what it allocates.
     fn work(&mut self, i: usize, work: impl FnOnce(&mut Node<MemStorage>)) {
         let node = &mut self.nodes[i];
-        let before = allocations();
+        let before = (allocations(), held_bytes());
         work(node);
         node.step(self.now).unwrap();
-        self.allocated[i] += allocations() - before;
+        self.allocated[i] += allocations() - before.0;
+        self.grown[i] += held_bytes() - before.1;
         while let Some(Output::Send { to, bytes }) = node.poll_output() {
             match to {
                 Principal::Replica(to) => {
@@ -80,7 +84,11 @@ impl Net {
             }
         });
         self.settle();
-        self.now = self.now + Duration::from_millis(3);
+        self.pass(Duration::from_millis(3));
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
         for i in 0..4 {
             if self.nodes[i].deadline().is_some_and(|at| at <= self.now) {
                 let now = self.now;
@@ -89,29 +97,67 @@ impl Net {
         }
         self.settle();
     }
+
+    /// The highest number that all have a stable checkpoint at.
+    fn stable(&self) -> SeqNum {
+        let all = self.nodes.iter().map(|node| node.status().protocol.stable);
+        all.min().expect("there are nodes")
+    }
+
+    /// Nothing is asked for until a checkpoint covers everything.
+    fn cover(&mut self) {
+        let delivered = self.nodes[0].status().protocol.delivered;
+        for _ in 0..100 {
+            if self.stable() > delivered {
+                return;
+            }
+            self.pass(Duration::from_millis(500));
+        }
+        panic!("no checkpoint of an idle network");
+    }
+}
+
+/// Sends the requests of some rounds; gives how many bytes they have in batches.
+fn run(rounds: std::ops::Range<u64>, net: &mut Net) -> usize {
+    let asker = Asker::new(CLIENT, &membership(4));
+    let ops: &[&'static [u8]] = &[&[7; 100]];
+    let mut bytes = 0;
+    for round in rounds {
+        let numbers = 1 + round * BATCH..1 + (round + 1) * BATCH;
+        let requests: Vec<Bytes> =
+            numbers.map(|number| asker.maced(number, (number % 4) as u16, ops)).collect();
+        bytes += requests.len() * package_len(&asker.package(1, 0, ops));
+        net.round(&requests);
+    }
+    bytes
 }
 
 #[test]
 fn no_replica_allocates_for_a_request() {
     let mut net = Net::new();
-    let asker = Asker::new(CLIENT, &membership(4));
-    let request = |number: u64| asker.maced(number, (number % 4) as u16, &[&[7; 100]]);
-    let rounds = |from: u64, to: u64| {
-        (from..to).map(move |round| (1 + round * BATCH..1 + (round + 1) * BATCH).map(request))
-    };
-    let run = |from: u64, to: u64, net: &mut Net| {
-        for round in rounds(from, to) {
-            let requests: Vec<Bytes> = round.collect();
-            net.round(&requests);
-        }
-    };
-    run(0, 40, &mut net);
+    run(0..40, &mut net);
     net.allocated.fill(0);
-    run(40, 80, &mut net);
+    run(40..80, &mut net);
     let heights: Vec<u64> = net.nodes.iter().map(|node| node.status().height.0).collect();
     assert!(heights.iter().all(|height| *height >= 80), "{heights:?}");
     assert!(net.answers > 0);
     let each = |n: &u64| *n as f64 / (40 * BATCH) as f64;
     let each: Vec<f64> = net.allocated.iter().map(each).collect();
     assert!(each.iter().all(|each| *each < BOUND), "allocations per request: {each:?}");
+}
+
+/// What lies above the last checkpoint is most of what a replica's memory goes up and down by.
+#[test]
+fn what_is_delivered_is_held_once() {
+    let mut net = Net::new();
+    // The first round comes with what is allocated once.
+    run(0..1, &mut net);
+    net.cover();
+    let covered = net.stable();
+    let bytes = run(1..21, &mut net) as f64;
+    assert_eq!(net.stable(), covered, "no checkpoint yet");
+    net.grown.fill(0);
+    net.cover();
+    let freed: Vec<f64> = net.grown.iter().map(|grown| -grown as f64 / bytes).collect();
+    assert!(freed.iter().all(|freed| (0.9..1.2).contains(freed)), "freed for each byte: {freed:?}");
 }

@@ -6,6 +6,7 @@ use super::{
     Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, View, Vote, VoteTable,
 };
 use crate::{Awaited, Recorded};
+use bytes::Bytes;
 use tercio_types::Batch;
 use tercio_types::zoo::{Defence, stands};
 use tercio_wire::package_len;
@@ -175,8 +176,8 @@ impl<T: VoteTable> Pbft<T> {
     /// How long the batches are that are held and not delivered: what a primary can make us keep.
     fn undelivered_bytes(&self) -> usize {
         let slots = self.slots.range(self.delivered.next()..).map(|(_, slot)| slot);
-        let held = slots.flat_map(|slot| &slot.bodies).map(|held| &held.batch);
-        held.chain(self.parked.values().map(|(_, batch, _)| batch)).map(|b| b.bytes.len()).sum()
+        let held = slots.flat_map(|slot| &slot.bodies).map(|held| &held.bytes);
+        held.chain(self.parked.values().map(|(_, batch, _)| &batch.bytes)).map(Bytes::len).sum()
     }
 
     /// Votes for the proposal at `seq` if nothing stands against it and we have not yet.
@@ -205,7 +206,7 @@ impl<T: VoteTable> Pbft<T> {
                 Verdict::Asked | Verdict::Vetoed => return,
                 Verdict::Open => {
                     slot.verdict = Verdict::Asked;
-                    let batch = slot.body(digest).expect("just seen").clone();
+                    let batch = slot.body(digest, self.suite).expect("just seen");
                     self.effects.push_back(Effect::ValidateProposal { seq, batch });
                     return;
                 }
@@ -214,9 +215,9 @@ impl<T: VoteTable> Pbft<T> {
         slot.accepted = Some((view, digest));
         slot.note_preprepared(digest, view);
         let mut body = None;
-        if let Some(held) = slot.bodies.iter_mut().find(|h| h.batch.digest == digest && !h.logged) {
+        if let Some(held) = slot.bodies.iter_mut().find(|h| h.digest == digest && !h.logged) {
             held.logged = true;
-            body = Some(held.batch.bytes.clone());
+            body = Some(held.bytes.clone());
         }
         let record = Record::Accepted { view, seq, digest, body };
         self.persist(&record, Some(Promise::Prepare { view, seq, digest }));
@@ -327,12 +328,13 @@ impl<T: VoteTable> Pbft<T> {
         }
         loop {
             let seq = self.delivered.next();
-            let Some(slot) = self.slots.get(&seq) else { return };
+            let Some(slot) = self.slots.get_mut(&seq) else { return };
             let Some(digest) = slot.committed else { return };
             if !slot.has_body(digest) {
                 return;
             }
-            let batch = slot.body(digest).cloned();
+            let batch = slot.body(digest, self.suite);
+            slot.delivered();
             let asked = batch.as_ref().is_some_and(|b| b.batch.checkpoint);
             let checkpoint = asked || seq.0.is_multiple_of(self.settings.checkpoint_interval);
             for package in batch.iter().flat_map(|b| &b.batch.packages) {

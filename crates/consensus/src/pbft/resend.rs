@@ -115,7 +115,7 @@ impl<T: VoteTable> Pbft<T> {
             };
             if let Some((view, digest)) = slot.accepted.filter(|a| said(Phase::Prepare, *a)) {
                 let proposed = self.is_primary() && self.is_current(view);
-                if let Some(batch) = slot.body(digest).filter(|_| proposed).cloned() {
+                if proposed && let Some(batch) = slot.body(digest, self.suite) {
                     messages.push(PbftMessage::PrePrepare { view, seq, batch });
                 }
                 messages.push(PbftMessage::Prepare { view, seq, digest });
@@ -128,7 +128,7 @@ impl<T: VoteTable> Pbft<T> {
     }
 
     pub(super) fn on_fetch_body(&mut self, from: ReplicaId, seq: SeqNum, digest: Digest) {
-        let body = self.slots.get(&seq).and_then(|slot| slot.body(digest)).cloned();
+        let body = self.slots.get(&seq).and_then(|slot| slot.body(digest, self.suite));
         let Some(batch) = body else { return };
         let (since, given) = self.bodies_given.entry(from).or_insert((self.now, 0));
         if self.now.since(*since) >= self.settings.status_interval / 2 {

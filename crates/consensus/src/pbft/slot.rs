@@ -1,19 +1,39 @@
 //! What is known of one sequence number.
 
 use crate::Instant;
+use bytes::Bytes;
 use std::sync::Arc;
-use tercio_types::{ClientId, Digest, View};
+use tercio_types::{ClientId, Digest, Package, Suite, View};
 use tercio_wire::EncodedBatch;
 
 /// The most digests that Q keeps for one number. A primary that equivocates in every view cannot
 /// make the set grow; the entry of the oldest view goes first (thesis of Castro, section 3.2.4).
 pub(crate) const MAX_PREPREPARED: usize = 6;
 
-/// A batch with whether the write-ahead log holds it.
+/// A batch, with whether the write-ahead log holds it.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    pub(super) batch: Arc<EncodedBatch>,
+    pub(super) digest: Digest,
+    /// Its encoding.
+    pub(super) bytes: Bytes,
     pub(super) logged: bool,
+    /// The packages in it, and at the primary the buffers that they came in, take twice as much
+    /// again. Nobody asks for them once it is delivered; what is sent again is the encoding.
+    decoded: Option<Arc<EncodedBatch>>,
+}
+
+impl Held {
+    /// The packages, unless it is delivered.
+    pub(super) fn packages(&self) -> &[Package] {
+        self.decoded.as_ref().map_or(&[], |batch| &batch.batch.packages)
+    }
+
+    fn batch(&self, suite: Suite) -> Arc<EncodedBatch> {
+        self.decoded.clone().unwrap_or_else(|| {
+            let batch = EncodedBatch::from_bytes(self.bytes.clone(), self.digest, suite);
+            Arc::new(batch.expect("it was decoded before"))
+        })
+    }
 }
 
 /// What the application says of a proposal.
@@ -55,19 +75,33 @@ pub(super) struct Slot {
 
 impl Slot {
     /// The body of a digest. A null request has none and needs none.
-    pub(super) fn body(&self, digest: Digest) -> Option<&Arc<EncodedBatch>> {
-        self.bodies.iter().find(|held| held.batch.digest == digest).map(|held| &held.batch)
+    pub(super) fn body(&self, digest: Digest, suite: Suite) -> Option<Arc<EncodedBatch>> {
+        self.held(digest).map(|held| held.batch(suite))
+    }
+
+    pub(super) fn held(&self, digest: Digest) -> Option<&Held> {
+        self.bodies.iter().find(|held| held.digest == digest)
     }
 
     pub(super) fn has_body(&self, digest: Digest) -> bool {
-        digest == Digest::NULL || self.body(digest).is_some()
+        digest == Digest::NULL || self.held(digest).is_some()
     }
 
     pub(super) fn add_body(&mut self, batch: Arc<EncodedBatch>, logged: bool) {
-        match self.bodies.iter_mut().find(|held| held.batch.digest == batch.digest) {
+        match self.bodies.iter_mut().find(|held| held.digest == batch.digest) {
             Some(held) => held.logged |= logged,
-            None => self.bodies.push(Held { batch, logged }),
+            None => self.bodies.push(Held {
+                digest: batch.digest,
+                bytes: batch.bytes.clone(),
+                logged,
+                decoded: Some(batch),
+            }),
         }
+    }
+
+    /// The number is delivered: its batches are kept as bytes only.
+    pub(super) fn delivered(&mut self) {
+        self.bodies.iter_mut().for_each(|held| held.decoded = None);
     }
 
     /// Notes in Q that `digest` was accepted in `view`.
@@ -83,7 +117,7 @@ impl Slot {
         // A body is needed as long as P, Q, the proposal or the decision may call for it.
         let keep = [self.proposal, self.accepted, self.prepared];
         self.bodies.retain(|held| {
-            let d = held.batch.digest;
+            let d = held.digest;
             keep.iter().flatten().any(|(_, kept)| *kept == d)
                 || self.committed == Some(d)
                 || self.preprepared.iter().any(|(q, _)| *q == d)

@@ -2,7 +2,7 @@
 //! decide when (section 4.5.3 and OSDI'99 section 4.4).
 
 use super::message::MAX_BLAMED;
-use super::slot::{MAX_PREPREPARED, Verdict};
+use super::slot::{Held, MAX_PREPREPARED, Verdict};
 use super::{
     Arc, BTreeSet, Claimed, ClientId, Digest, Effect, Evidence, Instant, Package, Pbft,
     PbftMessage, Promise, Record, ReplicaId, Selection, SeqNum, SignedNewView, SignedViewChange,
@@ -336,7 +336,7 @@ impl<T: VoteTable> Pbft<T> {
             if slot.proposal.is_some_and(|(v, _)| v == view) || !slot.doubts.is_empty() {
                 continue;
             }
-            let packages = slot.bodies.iter().flat_map(|held| &held.batch.batch.packages);
+            let packages = slot.bodies.iter().flat_map(Held::packages);
             abandoned.extend(packages.cloned());
         }
         for package in abandoned {
@@ -344,9 +344,10 @@ impl<T: VoteTable> Pbft<T> {
                 self.pool.admit(package, self.now);
             }
         }
-        let carried = selection.chosen.iter().filter_map(|(seq, digest)| {
-            self.slots.get(seq)?.body(*digest).map(|body| &body.batch.packages)
-        });
+        let carried = selection
+            .chosen
+            .iter()
+            .filter_map(|(seq, digest)| self.slots.get(seq)?.held(*digest).map(Held::packages));
         self.pool.requeue(carried.flatten(), self.now);
         let must_sign = &self.must_sign;
         let refused = self.pool.discard(|p| !p.is_signed() && must_sign.contains(&p.client));
