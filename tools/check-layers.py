@@ -37,6 +37,7 @@ MUST_NOT_NAME = {"tercio-sim": {"tercio-transport", "mio", "rustix", "tokio"}}
 OURS = STAGES | JOINED | APPS | {"tercio-types", "tercio-wire", "tercio-crypto"}
 for name in ("tercio-prism", "tercio-unsafe-sys"):
     MUST_NOT_KNOW[name] = {"mio", "tokio"} | OURS
+MUST_NOT_KNOW["tercio-unsafe-heap"] = IO | SERIALIZERS | OURS
 for app in APPS:
     MUST_NOT_KNOW[app] = IO | (STAGES - {"tercio-execution"}) | JOINED
 

@@ -13,6 +13,7 @@ mod demo;
 mod dev;
 mod failure;
 mod folder;
+mod heap;
 mod init;
 mod keygen;
 mod output;

@@ -1,6 +1,7 @@
 //! `tercio start`: one replica, from its home.
 
 use crate::failure::Failure;
+use crate::heap::Heap;
 use crate::{changes, clock, output, stop};
 use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
@@ -61,7 +62,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(backend) => log(&format!("SM2 by vector arithmetic ({})", backend.name())),
         None => {}
     }
+    let mut heap = Heap::default();
     while replica.is_running() {
+        heap.tidy();
         let report = report();
         report.write(&args.dir).map_err(|error| Failure::at(&args.dir, error))?;
         changes::between(&last, &report).iter().for_each(|line| log(line));
