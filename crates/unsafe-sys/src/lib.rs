@@ -5,7 +5,8 @@
 //!   words. Other processes may write shared words at any moment; atomics are the one kind of
 //!   access for which that is no undefined behaviour.
 //! - [`load_words`] and [`store_words`]: many such words at once.
-//! - [`prefetch`] and [`prefetch_to_write`]: ask the processor for cache lines.
+//! - [`prefetch`] and [`prefetch_to_write`]: ask the processor for cache lines; [`demote`]: lets go
+//!   of them.
 //! - [`Inbox`] and [`Outbox`]: many datagrams a system call, with segmentation offload.
 
 mod block;
@@ -32,6 +33,14 @@ pub fn prefetch(words: &[AtomicU64]) {
 #[inline(always)]
 pub fn prefetch_to_write(words: &[AtomicU64]) {
     each_line(words, prefetch_line_to_write);
+}
+
+/// Sends the cache lines that hold `words`, which begin with a line, to the cache that all processors
+/// share: another one will read them, and need not fetch them from this one's. Has no effect that a
+/// program could see.
+#[inline(always)]
+pub fn demote(words: &[AtomicU64]) {
+    words.chunks(LINE).for_each(|line| demote_line(&line[0]));
 }
 
 #[inline(always)]
@@ -74,6 +83,23 @@ fn prefetch_line_to_write(word: &AtomicU64) {
     let _ = word;
 }
 
+#[inline(always)]
+fn demote_line(word: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: `CLDEMOTE` only moves a line between caches, whose content stays what it is; it changes
+    // neither registers, flags nor memory, and does not fault, least of all at a live reference.
+    // Processors without it execute its encoding as no operation.
+    unsafe {
+        std::arch::asm!(
+            "cldemote [{}]",
+            in(reg) std::ptr::from_ref(word),
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +119,7 @@ mod tests {
                 assert!(asked.into_inner().into_iter().eq(lines), "each once, in order");
                 prefetch(words);
                 prefetch_to_write(words);
+                demote(words);
             }
         }
         assert!(

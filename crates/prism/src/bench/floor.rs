@@ -94,7 +94,7 @@ impl Floor {
             store_words(data, object.get(..data.len())?);
             out.truncate(header);
             load_words(&object[..shape.read], &mut out);
-            if !self.answers.push(&out) {
+            if !self.answers.push(&out, true) {
                 return None;
             }
             answered += 1;
@@ -173,7 +173,7 @@ impl Bare {
     }
 
     fn exchange(&mut self) -> Result<(), ClientError> {
-        if !self.requests.push(&self.request) {
+        if !self.requests.push(&self.request, true) {
             return Err(LinkError::Full.into());
         }
         receive(&mut self.answers, &mut self.answer)
@@ -182,7 +182,7 @@ impl Bare {
     /// So many requests were answered.
     fn end(&mut self, answered: u64) -> Result<(), BenchError> {
         self.request[NUMBER] = END;
-        if !self.requests.push(&self.request) {
+        if !self.requests.push(&self.request, true) {
             return Err(ClientError::from(LinkError::Full).into());
         }
         loop {
@@ -242,14 +242,34 @@ mod tests {
     const OBJECTS: u32 = 1000;
     const WORDS: usize = 16;
 
+    /// Also when a test fails, the server must end.
+    struct Stop<'a>(&'a AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
     #[test]
     fn objects_are_read_and_stored_in_bare_exchanges() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shm");
         let made = server::make(OBJECTS, WORDS * 8, (Transport::Shm, &path), Options::default());
         let (mut server, served) = made.unwrap();
+        // The table in reverse, so that who does not look there finds another object.
+        let reverse = |number: u64| u64::from(OBJECTS) - 1 - number;
+        {
+            let view = server.engine().memory().view(0);
+            let table = view.words(Addr(served.table)).unwrap();
+            for number in 0..u64::from(OBJECTS) {
+                let to = Addr(served.region).plus(reverse(number) * served.stride);
+                table[number as usize * 2].store(to.0, Relaxed);
+            }
+        }
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _stop = Stop(&stop);
             scope.spawn(|| server.run(&stop, &AtomicU64::new(0)).unwrap());
             let mut bare = Bare::new(&served).unwrap().unwrap();
             let mut run =
@@ -264,7 +284,7 @@ mod tests {
                     bare.end(u64::from(OBJECTS)).unwrap();
                 };
             run(false, WORDS, 0, &mix);
-            run(true, WORDS, 0, &mix);
+            run(true, WORDS, 0, &|number| mix(reverse(number)));
             run(true, 0, WORDS, &mix);
             run(false, WORDS, 0, &|_| FILLER);
             assert!(
@@ -281,10 +301,9 @@ mod tests {
             }
             bare.begin(Shape { pointer: false, read: 1, write: 0 }).unwrap();
             bare.request[NUMBER] = u64::MAX / 2;
-            assert!(bare.requests.push(&bare.request), "there is room");
+            assert!(bare.requests.push(&bare.request, true), "there is room");
             let error = bare.end(0).unwrap_err().to_string();
             assert!(error.contains(&Reject::Malformed.to_string()), "{error}");
-            stop.store(true, Relaxed);
         });
     }
 }

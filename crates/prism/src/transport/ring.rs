@@ -13,6 +13,9 @@
 //! operation without data is one line. (To announce a frame in a word elsewhere, or to clear the word
 //! that the reader will look at next, would each cost another line's way to the other processor.)
 //!
+//! A frame that comes alone has its other lines sent to the cache that both processors share before
+//! the first is stored: the reader gets each of them sooner from there.
+//!
 //! The other side may write anything anywhere at any time: lengths are checked against what a frame
 //! can have, words are copied out before they are looked at, indices are always within the ring.
 
@@ -22,7 +25,7 @@ use crate::wire::{MAGIC, answer_words, request_words};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use tercio_unsafe_sys::{Words, load_words, prefetch_to_write, store_words};
+use tercio_unsafe_sys::{Words, demote, load_words, prefetch_to_write, store_words};
 
 /// Words of a cache line.
 const LINE: usize = 8;
@@ -108,7 +111,13 @@ impl Writer {
     }
 
     /// Writes a frame. False when there is no room now.
-    pub(crate) fn push(&mut self, frame: &[u64]) -> bool {
+    ///
+    /// `alone`: no other frame follows soon. Then the reader waits for this one, and finds the lines
+    /// behind the first sooner in the cache that both share than in this processor's; the first one it
+    /// asks for all the time. Where frames follow each other, sending lines there is work that nobody
+    /// waits for.
+    #[inline]
+    pub(crate) fn push(&mut self, frame: &[u64], alone: bool) -> bool {
         let (begin, behind) = frame.split_at(frame.len().min(SLOT));
         let ([first, near @ ..], far) = begin.split_at(begin.len().min(LINE)) else {
             return true;
@@ -132,11 +141,14 @@ impl Writer {
         // is fetched back once, not for the words and again for the first of them.
         let slot = self.ring.slot(self.written);
         store_words(far, &slot[LINE..]);
+        if alone {
+            demote(&slot[LINE..][..far.len()]);
+        }
         store_words(near, &slot[1..]);
         let stamp = first - u64::from(MAGIC) + u64::from(self.ring.lap(self.written));
         slot[0].store(stamp, Release);
         self.written += need;
-        self.last = frame.len().min(SLOT);
+        self.last = begin.len();
         true
     }
 
@@ -247,7 +259,7 @@ mod tests {
             let longest = if rng.percent(5) { MAX_REQUEST } else { 2 * SLOT };
             let length = REQUEST_HEADER as u64 + rng.below((longest - REQUEST_HEADER + 1) as u64);
             let frame = frame(length as usize, number);
-            while !writer.push(&frame) {
+            while !writer.push(&frame, number.is_multiple_of(2)) {
                 full += 1;
                 got.clear();
                 assert!(reader.pop(&mut got).unwrap());
@@ -299,7 +311,7 @@ mod tests {
                 let next = ring.lap(writer.written).wrapping_add(1);
                 let length = if rng.percent(30) { 4 * SLOT } else { REQUEST_HEADER + 1 };
                 let frame = frame(length, u64::from(next));
-                assert!(writer.push(&frame));
+                assert!(writer.push(&frame, false));
                 got.clear();
                 assert!(reader.pop(&mut got).unwrap());
                 assert_eq!(got, frame);

@@ -150,8 +150,9 @@ impl Port for ShmPort {
         let Some(client) = self.clients.iter_mut().find(|client| client.id == id) else { return };
         // Its window of requests has room for all answers that it can have asked for, unless it asks
         // for the longest ones and takes none.
-        client.cut_off |= !client.answers.push(frame);
-        if client.taken > 1 {
+        let alone = client.taken <= 1;
+        client.cut_off |= !client.answers.push(frame, alone);
+        if !alone {
             client.answers.prepare();
         }
     }
@@ -165,6 +166,8 @@ pub struct ShmLink {
     stream: UnixStream,
     requests: Writer,
     answers: Reader,
+    /// Frames that were sent and not answered yet.
+    under_way: u64,
     polls: u32,
 }
 
@@ -183,6 +186,7 @@ impl ShmLink {
             stream,
             requests: Writer::of_requests(&words),
             answers: Reader::of_answers(&words),
+            under_way: 0,
             polls: 0,
         })
     }
@@ -194,7 +198,9 @@ impl Link for ShmLink {
     }
 
     fn send(&mut self, frame: &[u64]) -> Result<(), LinkError> {
-        while !self.requests.push(frame) {
+        let alone = self.under_way == 0;
+        self.under_way += 1;
+        while !self.requests.push(frame, alone) {
             // The server will take something away in a moment, if it is there.
             self.polls += 1;
             if self.polls.is_multiple_of(LOOK_EVERY) && is_closed(&self.stream) {
@@ -212,6 +218,7 @@ impl Link for ShmLink {
     fn receive(&mut self, frame: &mut Vec<u64>) -> Result<bool, LinkError> {
         let got = self.answers.pop(frame)?;
         if got {
+            self.under_way = self.under_way.saturating_sub(1);
             self.answers.tell();
         } else {
             self.polls = self.polls.wrapping_add(1);
