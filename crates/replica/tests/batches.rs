@@ -4,13 +4,12 @@
 mod running;
 
 use bytes::Bytes;
-use running::{CLIENT, Network, client_secret, counter};
+use running::watched::{Call, watched};
+use running::{CLIENT, Network, client_secret};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 use tercio_client::{Client, ClientAuth, CoreSettings, Settings};
-use tercio_execution::{AppError, Application, Context, Operation, Replies, Snapshot};
 use tercio_replica::{Durability, Layout};
-use tercio_types::Digest;
 
 /// How many signatures are a batch, unless the configuration says otherwise.
 const BATCH: usize = 64;
@@ -30,49 +29,25 @@ static DID: Mutex<Vec<Did>> = Mutex::new(Vec::new());
 static HELD: Mutex<(bool, bool)> = Mutex::new((false, false));
 static CHANGED: Condvar = Condvar::new();
 
-/// The counter, which notes what it is asked for, and is held up by one operation.
-struct Noted(Box<dyn Application>);
-
-impl Application for Noted {
-    fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
-        if operations.iter().any(|operation| operation.op[..] == *b"hold") {
+/// Notes what the counter is asked for, and is held up by one operation.
+fn note(call: Call<'_>) {
+    match call {
+        Call::Execute(operations) if operations.iter().any(|o| o.op[..] == *b"hold") => {
             let mut held = HELD.lock().unwrap();
             held.0 = true;
             CHANGED.notify_all();
             drop(CHANGED.wait_while(held, |(_, may_go_on)| !*may_go_on).unwrap());
             DID.lock().unwrap().clear();
-        } else {
-            DID.lock().unwrap().push(Did::Execute);
         }
-        self.0.execute(context, operations, replies);
-    }
-
-    fn check(&self, _operation: &[u8]) -> Result<(), AppError> {
-        DID.lock().unwrap().push(Did::Take);
-        Ok(())
-    }
-
-    fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
-        self.0.query(question)
-    }
-
-    fn state_digest(&mut self) -> Digest {
-        self.0.state_digest()
-    }
-
-    fn snapshot(&mut self) -> Snapshot {
-        self.0.snapshot()
-    }
-
-    fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
-        self.0.restore(chunks)
+        Call::Execute(_) => DID.lock().unwrap().push(Did::Execute),
+        Call::Check => DID.lock().unwrap().push(Did::Take),
+        Call::Restore => {}
     }
 }
 
 #[test]
 fn a_batch_of_signatures_is_put_to_use_before_the_next() {
-    let app = || -> Box<dyn Application> { Box::new(Noted(counter())) };
-    let net = Network::with(1, Layout::AllInOne, Durability::Memory, |_| {}, app);
+    let net = Network::with(1, Layout::AllInOne, Durability::Memory, |_| {}, || watched(note));
     // Nothing is sent twice, however long the machine takes.
     let hour = Duration::from_secs(3600);
     let mut settings = Settings::new(CLIENT, client_secret(CLIENT), net.membership.clone());

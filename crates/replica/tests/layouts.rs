@@ -3,14 +3,14 @@
 mod running;
 
 use bytes::Bytes;
+use running::watched::{Call, watched};
 use running::{CLIENT, Network, counter, number, wait};
 use std::fs;
 use std::sync::Mutex;
 use std::time::Duration;
-use tercio_execution::{AppError, Application, Context, Operation, Replies, Snapshot};
 use tercio_ledger::{MemStorage, Storage};
 use tercio_replica::{Data, Durability, Layout, NodeSettings, ReplicaConfig, ReplicaHandle};
-use tercio_types::{ClientId, Digest};
+use tercio_types::ClientId;
 
 const DURABILITIES: [Durability; 3] =
     [Durability::Memory, Durability::Group(Duration::from_millis(2)), Durability::Sync];
@@ -132,35 +132,15 @@ fn a_slow_removal_holds_nobody_up() {
 /// On which threads states were restored, and how nice those were.
 static RESTORED: Mutex<Vec<(String, i64)>> = Mutex::new(Vec::new());
 
-/// The counter, which notes where its state is restored.
-struct Noted(Box<dyn Application>);
-
-impl Application for Noted {
-    fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
-        self.0.execute(context, operations, replies);
-    }
-
-    fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
-        self.0.query(question)
-    }
-
-    fn state_digest(&mut self) -> Digest {
-        self.0.state_digest()
-    }
-
-    fn snapshot(&mut self) -> Snapshot {
-        self.0.snapshot()
-    }
-
-    fn restore(&mut self, chunks: &[(Bytes, Bytes)]) -> Result<(), AppError> {
-        let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
-        // Behind the name, which may have any form, the nineteenth field is the 17th.
-        let (name, fields) = stat.rsplit_once(')').unwrap();
-        let name = name.split_once('(').unwrap().1.to_owned();
-        let nice = fields.split_whitespace().nth(16).unwrap().parse().unwrap();
-        RESTORED.lock().unwrap().push((name, nice));
-        self.0.restore(chunks)
-    }
+/// Notes where the counter's state is restored.
+fn note(call: Call<'_>) {
+    let Call::Restore = call else { return };
+    let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // Behind the name, which may have any form, the nineteenth field is the 17th.
+    let (name, fields) = stat.rsplit_once(')').unwrap();
+    let name = name.split_once('(').unwrap().1.to_owned();
+    let nice = fields.split_whitespace().nth(16).unwrap().parse().unwrap();
+    RESTORED.lock().unwrap().push((name, nice));
 }
 
 /// A state that was fetched is built up by a thread that gives way, wherever execution sits; and
@@ -169,11 +149,10 @@ impl Application for Noted {
 #[test]
 fn a_fetched_state_is_built_up_gently() {
     for layout in [Layout::AllInOne, Layout::BothApart] {
-        let app = || -> Box<dyn Application> { Box::new(Noted(counter())) };
         let tune = |settings: &mut tercio_replica::NodeSettings| {
             settings.ledger.blocks.retain_bytes = 1;
         };
-        let mut net = Network::with(4, layout, Durability::Memory, tune, app);
+        let mut net = Network::with(4, layout, Durability::Memory, tune, || watched(note));
         let mut client = net.client(CLIENT);
         net.replicas[3].take().unwrap().abort();
         for i in 1..=100 {

@@ -1,6 +1,8 @@
 //! Replicas on threads and sockets of this machine.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod watched;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
