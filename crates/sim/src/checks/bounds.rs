@@ -28,13 +28,12 @@ impl Bounds {
     /// The bounds for `n` replicas: numbers run two windows above the stable checkpoint, one to
     /// work in and one to park in; a number of the second may have a proposal that is parked and
     /// something else besides; and one that lags keeps the window of a new view that begins above
-    /// its own. Each replica has a vote of each phase at each number of the first two windows, and
-    /// the one that lags its own at those of that new view; each has a signed state at each
-    /// checkpoint of a window and of eight beyond.
+    /// its own. Each replica has a vote of each phase at each number of the first two, and a signed
+    /// state at each checkpoint of a window and of eight beyond.
     #[must_use]
     pub fn new(settings: &Settings, n: usize) -> Self {
         let window = settings.window as usize;
-        let (slots, votes, pending) = (4 * window, (4 * n + 2) * window, settings.pool.total_ops);
+        let (slots, votes, pending) = (4 * window, 4 * n * window, settings.pool.total_ops);
         let checkpoints = n * ((settings.window / settings.checkpoint_interval) as usize + 8);
         Self { most: Held { slots, votes, checkpoints, pending } }
     }
@@ -62,11 +61,11 @@ mod tests {
         let settings = Settings { window: 16, checkpoint_interval: 8, ..Settings::default() };
         let bounds = Bounds::new(&settings, 4);
         let pending = settings.pool.total_ops;
-        let most = Held { slots: 64, votes: 288, checkpoints: 40, pending };
+        let most = Held { slots: 64, votes: 256, checkpoints: 40, pending };
         bounds.held(ReplicaId(0), most).unwrap();
         for held in [
             Held { slots: 65, ..most },
-            Held { votes: 289, ..most },
+            Held { votes: 257, ..most },
             Held { checkpoints: 41, ..most },
             Held { pending: most.pending + 1, ..most },
         ] {
