@@ -6,6 +6,9 @@
 //!   are removed elsewhere ([`Removal`](tercio_ledger::Removal)).
 //! - A snapshot is written when the checkpoint that it stands for has a certificate, in slices
 //!   ([`LogStage::work`]), each made durable on its own, so that nothing waits long behind one.
+//! - At most five snapshots are in memory: when two that were overtaken are still to be let go of,
+//!   the next is passed over. When one is due does not depend on that: it is due at the same
+//!   checkpoint at all replicas, and a replica that passed one over serves the one before.
 //! - Pieces of a state that comes from others are kept, without a sync, until it is whole. It is a
 //!   snapshot first, and only then they go and the block log begins anew.
 //! - The block log is looked at for damage in bites of 64 KiB and 16 blocks.
@@ -34,6 +37,12 @@ const MAX_EARLY: usize = 1024;
 
 /// How many chunks of a snapshot that is of no more use are let go of at a time.
 const BITE: usize = 1024;
+
+/// How many snapshots that were overtaken may wait to be let go of before a new one is passed over:
+/// each may hold on to as much memory as the state takes, where all of that changed since. With the
+/// one that waits for its certificate, the one that waits to be written and the one that is written
+/// there are never more than three beyond these.
+const MAX_OVERTAKEN: usize = 2;
 
 /// How many times as long as what can wait took, nothing of the kind is done: a fifth of the thread's
 /// time is for that.
@@ -148,8 +157,12 @@ impl LogStage {
                 }
                 self.dirty = true;
             }
+            // It was taken just now, and hardly anything changed since: it is let go of at once.
+            ToLog::Snapshot(_) if self.overtaken.len() >= MAX_OVERTAKEN => {
+                out.order.push_back(ToOrder::Dropped("snapshot_passed_over"));
+            }
             ToLog::Snapshot(state) => {
-                // One at a time is in memory; it waits for its certificate or is overtaken.
+                // One at a time waits for its certificate or is overtaken.
                 match self.pending {
                     Some(_) => self.overtaken.push(state.snapshot),
                     None => self.pending = Some(state),
