@@ -9,8 +9,9 @@ use crate::backlog::Backlog;
 use crate::calibrate::{self, Calibration};
 use crate::disk::{self, DiskRate};
 use crate::figures::{LatencyUs, Spread, round};
-use crate::load::{self, Moment, Outcome, Pace, Phase};
-use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP};
+use crate::load::{Moment, Outcome, Pace, Phase};
+use crate::network::Replicas;
+use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP, put_on};
 use crate::usage::Usage;
 use serde::Serialize;
 use std::path::Path;
@@ -198,7 +199,8 @@ pub(crate) fn trial(
     length: Duration,
 ) -> Result<Outcome, BenchError> {
     let phases = vec![Phase { pace, length: WARM_UP }, Phase { pace, length }];
-    let mut outcomes = load::run(&mut running.clients, &setup.plan(phases), |_| {})?;
+    let Running { replicas, clients, .. } = running;
+    let mut outcomes = put_on(replicas, clients, &setup.plan(phases), |_, _| {})?;
     Ok(outcomes.pop().expect("one of each phase"))
 }
 
@@ -253,17 +255,18 @@ pub(crate) fn measure(
     let mut used: Vec<Vec<Usage>> = vec![];
     let (mut memory, mut looks): (Vec<Memory>, Vec<Vec<Usage>>) = (vec![], vec![]);
     let mut failed = None;
-    let mut usage = || match replicas.usage() {
+    let mut usage = |replicas: &Replicas| match replicas.usage() {
         Ok(usage) => Some(usage),
         Err(error) => {
             failed.get_or_insert(error);
             None
         }
     };
-    let mut outcomes = load::run(clients, &bft.setup.plan(phases), |moment| match moment {
-        Moment::Begin(1) | Moment::End => used.extend(usage()),
+    let plan = bft.setup.plan(phases);
+    let mut outcomes = put_on(replicas, clients, &plan, |moment, replicas| match moment {
+        Moment::Begin(1) | Moment::End => used.extend(usage(replicas)),
         Moment::Tick { phase: 1, since } if since >= LOOK_EVERY * (looks.len() as u32 + 1) => {
-            looks.extend(usage());
+            looks.extend(usage(replicas));
             if since >= MEMORY_EVERY * (memory.len() as u32 + 1) {
                 let now = at(since, &looks);
                 said(&format!("{} s: {:?} MB", now.at_s, now.rss_mb));
@@ -296,7 +299,8 @@ fn one_client(running: &mut Running, setup: &Setup) -> Result<OneClient, BenchEr
     let phases = [WARM_UP, ALONE].map(|length| Phase { pace: Pace::Closed, length });
     let before = bare()?.p50_us;
     let plan = alone.plan(phases.to_vec());
-    let outcomes = load::run(&mut running.clients[..1], &plan, |_| {})?;
+    let Running { replicas, clients, .. } = running;
+    let outcomes = put_on(replicas, &mut clients[..1], &plan, |_, _| {})?;
     let bare_p50_us = round((before + bare()?.p50_us) / 2.0, 1);
     let p50_us = outcomes[1].latency.latency().p50;
     Ok(OneClient { p50_us, bare_p50_us, ratio: round(p50_us / bare_p50_us, 3) })

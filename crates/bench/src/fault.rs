@@ -6,8 +6,8 @@
 use crate::Machine;
 use crate::bft;
 use crate::figures::{LatencyUs, round};
-use crate::load::{self, Moment, Outcome, Pace, Phase};
-use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP};
+use crate::load::{Moment, Outcome, Pace, Phase};
+use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP, put_on};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -126,7 +126,7 @@ pub fn run(
     said(&format!("{rate:.0} requests/s, healthy"));
     let Running { replicas, clients, .. } = &mut running;
     let mut struck = Ok(());
-    let outcomes = load::run(clients, &setup.plan(phases), |moment| {
+    let outcomes = put_on(replicas, clients, &setup.plan(phases), |moment, replicas| {
         if moment == Moment::Begin(2) {
             said(&format!("{rate:.0} requests/s, without replica {replica}"));
             struck = match fault.kind {

@@ -13,7 +13,7 @@ use crate::{now, pause, thread_cpu};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tercio_client::{Client, OpResult, SubmitError, Ticket};
@@ -121,6 +121,8 @@ pub enum Then {
     GoOn,
     /// It ends now, and the next one begins.
     EndPhase,
+    /// It and all after it end now, and nothing that is under way is waited for.
+    GiveUp,
 }
 
 /// Whoever says nothing lets it go on.
@@ -148,6 +150,9 @@ pub enum LoadError {
         /// How many.
         packages: usize,
     },
+    /// Whoever watched it gave it up.
+    #[error("the load was given up")]
+    GivenUp,
     /// What the clients were told to send is not taken.
     #[error("the clients cannot send this: {0}")]
     Refused(SubmitError),
@@ -160,6 +165,7 @@ struct Edges {
     offsets: Vec<AtomicU64>,
     /// The same of the last result.
     heard: AtomicU64,
+    given_up: AtomicBool,
 }
 
 impl Edges {
@@ -170,7 +176,7 @@ impl Edges {
             offset += phase.length.as_nanos() as u64;
             offsets.push(AtomicU64::new(offset));
         }
-        Self { start, offsets, heard: AtomicU64::new(0) }
+        Self { start, offsets, heard: AtomicU64::new(0), given_up: AtomicBool::new(false) }
     }
 
     fn at(&self, edge: usize) -> Instant {
@@ -197,6 +203,11 @@ impl Edges {
         }
     }
 
+    /// Refuses once the load was given up.
+    fn check(&self) -> Result<(), LoadError> {
+        if self.given_up.load(Ordering::SeqCst) { Err(LoadError::GivenUp) } else { Ok(()) }
+    }
+
     /// A result came at `time`; how long there had been none.
     fn hear(&self, time: Instant) -> Duration {
         let time = self.since(time);
@@ -206,11 +217,12 @@ impl Edges {
 }
 
 /// Puts the load on, from all `clients` at once; gives what came of each phase. `watch` is told
-/// where it stands, to read the replicas' counters and to do things to them, and may end a phase.
+/// where it stands, to read the replicas' counters and to do things to them, and may end a phase or
+/// give all up.
 ///
 /// # Errors
-/// When an operation has no result and the plan does not allow that, or the plan makes no sense to
-/// the clients.
+/// When an operation has no result and the plan does not allow that, the plan makes no sense to the
+/// clients, or the load was given up.
 pub fn run<T: Into<Then>>(
     clients: &mut [Client],
     plan: &Plan,
@@ -225,7 +237,7 @@ pub fn run<T: Into<Then>>(
                 scope.spawn(move || Generator::new(plan, (i, count), edges).run(client))
             })
             .collect();
-        for phase in 0..plan.phases.len() {
+        'load: for phase in 0..plan.phases.len() {
             watch(Moment::Begin(phase));
             loop {
                 let time = now();
@@ -237,6 +249,10 @@ pub fn run<T: Into<Then>>(
                 match watch(Moment::Tick { phase, since }).into() {
                     Then::GoOn => pause(left.min(PIECE)),
                     Then::EndPhase => edges.end(phase, now()),
+                    Then::GiveUp => {
+                        edges.given_up.store(true, Ordering::SeqCst);
+                        break 'load;
+                    }
                 }
             }
         }
@@ -318,6 +334,7 @@ impl<'a> Generator<'a> {
             }
             let cpu_at_start = thread_cpu();
             let end = loop {
+                self.edges.check()?;
                 // It may be ended before its time.
                 let (time, end) = (now(), self.edges.at(phase + 1));
                 self.note_backlog(time.min(end), time >= end);
@@ -476,10 +493,12 @@ impl<'a> Generator<'a> {
     fn drain(&mut self, client: &mut Client) -> Result<(), LoadError> {
         let deadline = now() + DRAIN;
         while !self.under_way.is_empty() {
-            if now() >= deadline {
+            self.edges.check()?;
+            let time = now();
+            if time >= deadline {
                 return Err(LoadError::Unanswered { packages: self.under_way.len() });
             }
-            self.wait(client, deadline);
+            self.wait(client, deadline.min(time + PIECE));
         }
         Ok(())
     }

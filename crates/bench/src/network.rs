@@ -1,7 +1,7 @@
 //! Networks on this machine: keys, genesis, a home for each replica, and the replicas themselves,
 //! as processes or as threads of this one.
 
-use crate::process::{ProcessError, ReplicaProcess};
+use crate::process::{self, ProcessError, ReplicaProcess};
 use crate::usage::{self, Usage};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -361,6 +361,23 @@ impl Replicas {
             return Ok(Self::Threads((0..count).map(start).collect::<Result<_, _>>()?));
         };
         Ok(Self::Processes(spawn_all(program, dir, count)?))
+    }
+
+    /// Looks whether any has ended by itself.
+    ///
+    /// # Errors
+    /// Names the first that has, and why.
+    pub fn check(&mut self) -> Result<(), NetworkError> {
+        match self {
+            Self::Processes(all) => Ok(process::check_all(all)?),
+            Self::Threads(all) => match all.iter().position(|replica| !replica.is_running()) {
+                Some(i) => {
+                    let stopped = all.remove(i).wait();
+                    stopped.map_err(|error| NetworkError::Stopped { id: i as u16, error })
+                }
+                None => Ok(()),
+            },
+        }
     }
 
     /// What each has used until now. Threads share the memory of the process, which is given for

@@ -10,9 +10,9 @@ use crate::Machine;
 use crate::bft::{self, cpu_us_per_request};
 use crate::fault::Fared;
 use crate::figures::round;
-use crate::load::{self, Moment, Outcome, PIECE, Pace, Phase, Piece, Plan};
+use crate::load::{Moment, Outcome, PIECE, Pace, Phase, Piece, Plan};
 use crate::network::{self, Network, Replicas};
-use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP};
+use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP, put_on};
 use crate::usage::Usage;
 use bytes::Bytes;
 use serde::Serialize;
@@ -251,18 +251,18 @@ fn watched(
     plan: Plan,
     from: usize,
 ) -> Result<(Vec<Outcome>, Vec<[Edge; 2]>), BenchError> {
-    watch(&running.replicas, &mut running.clients, plan, from, |_| {})
+    watch(&mut running.replicas, &mut running.clients, plan, from, |_| {})
 }
 
 fn watch(
-    replicas: &Replicas,
+    replicas: &mut Replicas,
     clients: &mut [Client],
     plan: Plan,
     from: usize,
     mut also: impl FnMut(Moment),
 ) -> Result<(Vec<Outcome>, Vec<[Edge; 2]>), BenchError> {
     let mut edges = vec![];
-    let outcomes = load::run(clients, &plan, |moment| {
+    let outcomes = put_on(replicas, clients, &plan, |moment, replicas| {
         if matches!(moment, Moment::Begin(phase) if phase >= from) || moment == Moment::End {
             edges.push(Edge::of(replicas));
         }

@@ -2,6 +2,7 @@
 
 use crate::usage::{self, Usage};
 use crate::{now, poll_until};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -19,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub const LOG_FILE: &str = "stderr.log";
 /// How long that file may grow before it is put aside, and how long the one that was put aside is.
 const MAX_LOG: u64 = 4 << 20;
-/// How much of its end is looked through for the last line.
+/// How much of its end is looked through for the last line, and how much room on the disk it has
+/// ahead: a replica that ends because the disk is full can still say so.
 const LAST_WORDS: u64 = 64 << 10;
 
 /// Why a replica process is of no use.
@@ -35,7 +37,7 @@ pub enum ProcessError {
         error: io::Error,
     },
     /// It ended by itself. What it said is in the text.
-    #[error("replica {id} ended by itself ({how}): {said}")]
+    #[error("replica {id} ended by itself ({how}): {said}; its messages: {}", log.display())]
     Ended {
         /// The replica.
         id: u16,
@@ -43,16 +45,21 @@ pub enum ProcessError {
         how: String,
         /// The last thing that it said.
         said: String,
+        /// The file of all that it said.
+        log: PathBuf,
     },
     /// It does not answer.
-    #[error("replica {id} did not {what} within {} s; see {log}", PATIENCE.as_secs())]
+    #[error(
+        "replica {id} did not {what} within {} s; its messages: {}",
+        PATIENCE.as_secs(), log.display()
+    )]
     Silent {
         /// The replica.
         id: u16,
         /// What it should have done.
         what: &'static str,
-        /// Where its messages are.
-        log: String,
+        /// The file of all that it said.
+        log: PathBuf,
     },
     /// What it uses cannot be read.
     #[error("cannot read what replica {id} uses: {error}")]
@@ -62,6 +69,16 @@ pub enum ProcessError {
         /// Why not.
         error: io::Error,
     },
+}
+
+impl ProcessError {
+    /// The file that this refers to, for whoever puts it elsewhere.
+    pub fn log_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Ended { log, .. } | Self::Silent { log, .. } => Some(log),
+            Self::Spawn { .. } | Self::Usage { .. } => None,
+        }
+    }
 }
 
 /// The processes that run; none any more, and none to come, once all were ended.
@@ -94,6 +111,8 @@ pub struct ReplicaProcess {
     since: Instant,
     /// How long its log was when it started.
     log_start: u64,
+    /// Whether [`Self::kill`] ended it.
+    killed: bool,
 }
 
 impl ReplicaProcess {
@@ -105,6 +124,7 @@ impl ReplicaProcess {
         let spawn = || {
             let log = File::options().create(true).append(true).open(dir.join(LOG_FILE))?;
             let log_start = log.metadata()?.len();
+            reserve(&log, log_start);
             let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
             let running = running.as_mut().ok_or(io::ErrorKind::Interrupted)?;
             let child = Command::new(program)
@@ -125,7 +145,8 @@ impl ReplicaProcess {
             let program = program.display().to_string();
             ProcessError::Spawn { program, error }
         })?;
-        Ok(Self { id, dir: dir.to_owned(), child, pid, since: now(), log_start })
+        let (dir, since, killed) = (dir.to_owned(), now(), false);
+        Ok(Self { id, dir, child, pid, since, log_start, killed })
     }
 
     /// The replica.
@@ -164,23 +185,30 @@ impl ReplicaProcess {
         report.unwrap_or_else(|| Err(self.silent("start")))
     }
 
-    /// Looks whether it still runs.
+    /// Looks whether it has ended by itself.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it has.
     pub fn check(&mut self) -> Result<(), ProcessError> {
+        if self.killed {
+            return Ok(());
+        }
         let how = match lock(&self.child).try_wait() {
             Ok(None) => return Ok(()),
             Ok(Some(status)) => status.to_string(),
             Err(error) => error.to_string(),
         };
-        Err(ProcessError::Ended { id: self.id, how, said: self.last_words() })
+        Err(ProcessError::Ended { id: self.id, how, said: self.last_words(), log: self.log() })
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.join(LOG_FILE)
     }
 
     /// The last line that it wrote in this life.
     fn last_words(&self) -> String {
         let mut log = String::new();
-        let read = File::open(self.dir.join(LOG_FILE)).and_then(|mut file| {
+        let read = File::open(self.log()).and_then(|mut file| {
             let start = self.log_start.max(file.metadata()?.len().saturating_sub(LAST_WORDS));
             file.seek(SeekFrom::Start(start))?;
             file.read_to_string(&mut log)
@@ -195,10 +223,12 @@ impl ReplicaProcess {
     /// # Errors
     /// When the files cannot be written.
     pub fn bound_log(&mut self) -> io::Result<()> {
-        let log = self.dir.join(LOG_FILE);
+        let log = self.log();
         if fs::metadata(&log)?.len() > MAX_LOG {
             fs::copy(&log, self.dir.join("stderr.log.1"))?;
-            File::options().write(true).open(&log)?.set_len(0)?;
+            let log = File::options().write(true).open(&log)?;
+            log.set_len(0)?;
+            reserve(&log, 0);
             self.log_start = 0;
         }
         Ok(())
@@ -218,6 +248,7 @@ impl ReplicaProcess {
     /// When the system refuses.
     pub fn kill(&mut self) -> io::Result<()> {
         let mut child = lock(&self.child);
+        self.killed |= child.try_wait()?.is_none();
         child.kill()?;
         child.wait().map(drop)
     }
@@ -252,9 +283,22 @@ impl ReplicaProcess {
     }
 
     fn silent(&self, what: &'static str) -> ProcessError {
-        let log = self.dir.join(LOG_FILE).display().to_string();
-        ProcessError::Silent { id: self.id, what, log }
+        ProcessError::Silent { id: self.id, what, log: self.log() }
     }
+}
+
+/// Takes room behind the end of a log. A file system that cannot do that is asked for it when the
+/// replica writes.
+fn reserve(log: &File, end: u64) {
+    let _ = fallocate(log, FallocateFlags::KEEP_SIZE, end, LAST_WORDS);
+}
+
+/// Looks whether any of these has ended by itself.
+///
+/// # Errors
+/// Names the first that has.
+pub fn check_all(all: &mut [ReplicaProcess]) -> Result<(), ProcessError> {
+    all.iter_mut().try_for_each(ReplicaProcess::check)
 }
 
 impl Drop for ReplicaProcess {
@@ -263,5 +307,28 @@ impl Drop for ReplicaProcess {
         let mut child = lock(&self.child);
         let _ = child.kill();
         let _ = child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    /// Whatever fills the disk later, the log has room for the last words.
+    #[test]
+    fn what_ends_by_itself_is_quoted_and_had_room_to_speak() {
+        let folder = tempfile::tempdir().unwrap();
+        // A shell finds no script named `start`, says so and ends.
+        let mut process = ReplicaProcess::spawn(Path::new("sh"), 3, folder.path()).unwrap();
+        let ended = poll_until(PATIENCE, || process.check().err()).expect("it ends");
+        let ProcessError::Ended { id: 3, said, log, .. } = &ended else { panic!("{ended}") };
+        assert!(said.contains("start"), "{said}");
+        assert_eq!(fs::read_to_string(log).unwrap().lines().last(), Some(&said[..]));
+        let log = fs::metadata(log).unwrap();
+        assert!(log.blocks() * 512 >= LAST_WORDS, "{} blocks for {} B", log.blocks(), log.len());
+        // It had ended before.
+        process.kill().unwrap();
+        assert!(process.check().is_err());
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::backlog::Backlog;
 use crate::calibrate::{self, Calibration};
-use crate::load::{LoadError, Ops, Outcome, Phase, Plan};
+use crate::load::{self, LoadError, Moment, Ops, Outcome, Phase, Plan, Then};
 use crate::network::{Network, NetworkError, Replicas, Spec};
 use crate::process::ProcessError;
 use serde::Serialize;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tercio_client::{Client, ConnectError};
 use tercio_replica::Durability;
@@ -83,6 +83,42 @@ pub enum BenchError {
     },
 }
 
+impl BenchError {
+    /// The file that this refers to, for whoever puts it elsewhere.
+    pub fn log_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Process(error) | Self::Network(NetworkError::Process(error)) => error.log_mut(),
+            _ => None,
+        }
+    }
+
+    /// The end of a replica that has ended by itself, if there is one: whatever else went wrong
+    /// followed from that.
+    pub(crate) fn or_end_of(self, replicas: &mut Replicas) -> Self {
+        replicas.check().map_or_else(Self::from, |()| self)
+    }
+}
+
+/// Puts a load on ([`load::run`]). A replica that ends by itself meanwhile ends it, and is what the
+/// error names: clients notice only that nobody answers.
+pub(crate) fn put_on<T: Into<Then>>(
+    replicas: &mut Replicas,
+    clients: &mut [Client],
+    plan: &Plan,
+    mut watch: impl FnMut(Moment, &mut Replicas) -> T,
+) -> Result<Vec<Outcome>, BenchError> {
+    let mut all_run = Ok(());
+    let outcomes = load::run(clients, plan, |moment| {
+        let then = watch(moment, replicas).into();
+        if all_run.is_ok() {
+            all_run = replicas.check();
+        }
+        if all_run.is_ok() { then } else { Then::GiveUp }
+    });
+    all_run.and_then(|()| replicas.check())?;
+    Ok(outcomes?)
+}
+
 /// A network that runs, with its clients.
 pub(crate) struct Running {
     pub(crate) network: Network,
@@ -108,12 +144,13 @@ impl Setup {
     /// The same without measuring the machine.
     pub(crate) fn launch(&self, program: Option<&Path>, dir: &Path) -> Result<Running, BenchError> {
         let network = Network::lay_out(dir, &self.spec)?;
-        let replicas = Replicas::start(dir, self.spec.replicas, program)?;
+        let mut replicas = Replicas::start(dir, self.spec.replicas, program)?;
         let mut core = self.spec.core_settings();
         core.max_outstanding = self.outstanding;
         let clients = (0..self.spec.clients)
             .map(|i| network.client(i, core.clone()))
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| BenchError::from(error).or_end_of(&mut replicas))?;
         Ok(Running { network, replicas, clients })
     }
 

@@ -15,7 +15,7 @@ use crate::fault::Fared;
 use crate::figures::{LatencyUs, round};
 use crate::load::{self, Moment, Ops, Outcome, Pace, Phase, Then};
 use crate::network::{self, Replicas};
-use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP};
+use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP, put_on};
 use crate::{now, pause, poll_until};
 use bytes::Bytes;
 use serde::Serialize;
@@ -214,9 +214,10 @@ pub fn run(
     let setup = &Setup { ops, ..transfer.setup.clone() };
     let (mut running, ceiling) = setup.start(Some(program), dir, said)?;
     said(&format!("writing {} MiB of state", transfer.state_mb));
-    fill(&mut running.clients[0], keys)?;
+    let filled = fill(&mut running.clients[0], keys);
+    filled.map_err(|error| error.or_end_of(&mut running.replicas))?;
     said("waiting for the snapshots of it");
-    settle(setup, dir)?;
+    settle(setup, dir, &mut running.replicas)?;
 
     let mut closed_loop_rps = None;
     let pace = match transfer.offer {
@@ -247,7 +248,7 @@ pub fn run(
         }
     };
     let (mut struck, mut started) = (Ok(()), Ok(()));
-    let outcomes = load::run(clients, &plan, |moment| {
+    let outcomes = put_on(replicas, clients, &plan, |moment, replicas| {
         match moment {
             Moment::Begin(1) => said("under load, healthy"),
             Moment::Begin(2) => {
@@ -348,7 +349,7 @@ fn fill(client: &mut Client, keys: u64) -> Result<(), BenchError> {
 
 /// Waits until no replica writes a snapshot and the disk has what was written: the load begins on
 /// a machine that has nothing else to do.
-fn settle(setup: &Setup, dir: &Path) -> Result<(), BenchError> {
+fn settle(setup: &Setup, dir: &Path, replicas: &mut Replicas) -> Result<(), BenchError> {
     let mut quiet = 0;
     let done = poll_until(PATIENCE, || {
         pause(QUIET / LOOKS);
@@ -360,6 +361,9 @@ fn settle(setup: &Setup, dir: &Path) -> Result<(), BenchError> {
             }
             Ok(false)
         };
+        if let Err(ended) = replicas.check() {
+            return Some(Err(ended.into()));
+        }
         for id in 0..setup.spec.replicas {
             match writes(id) {
                 Ok(false) => {}

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 use tercio_bench::figures::{LatencyUs, round};
 use tercio_bench::network::{self, Network, Spec};
-use tercio_bench::process::ReplicaProcess;
+use tercio_bench::process::{self, ReplicaProcess};
 use tercio_bench::{Machine, now, reports};
 use tercio_client::Client;
 use tercio_exchange::flow::Flow;
@@ -166,8 +166,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let network = Network::lay_out(folder.path(), &spec).map_err(Failure::new)?;
     let program = std::env::current_exe().map_err(Failure::new)?;
-    let mut replicas =
-        network::spawn_all(&program, folder.path(), args.replicas).map_err(Failure::new)?;
+    let mut replicas = network::spawn_all(&program, folder.path(), args.replicas)
+        .map_err(|e| folder.failure(e))?;
     let mut clients = (0..source.clients())
         .map(|i| network.client(i, spec.core_settings()))
         .collect::<Result<Vec<_>, _>>()
@@ -176,11 +176,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let bar = output::bar(source.count(), TIME);
     let begin = now();
     let homes = Homes { program: &program, dir: folder.path() };
-    let (seen, crash) =
-        send(&source, &mut clients, &mut replicas, homes, &bar).map_err(Failure::new)?;
+    // Where a replica has ended by itself, whatever else went wrong followed from that.
+    let failure = |error: String, replicas: &mut [ReplicaProcess]| {
+        process::check_all(replicas).map_or_else(|e| folder.failure(e), |()| Failure::new(error))
+    };
+    let (seen, crash) = send(&source, &mut clients, &mut replicas, homes, &bar)
+        .map_err(|error| failure(error, &mut replicas))?;
     let seconds = begin.elapsed().as_secs_f64();
     bar.set_message("waiting until all replicas agree");
-    let last = reports::settle(&mut replicas).map_err(Failure::new)?;
+    let settled = reports::settle(&mut replicas);
+    let last = settled.map_err(|error| failure(error, &mut replicas))?;
     let unknown = match &source {
         Source::File(events) => Some(files::write_results(
             events,
@@ -202,7 +207,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         });
     }
     for replica in replicas {
-        replica.stop().map_err(Failure::new)?;
+        replica.stop().map_err(|error| folder.failure(error))?;
     }
     bar.set_message("auditing");
     let audit = audit_all(folder.path(), args.replicas);

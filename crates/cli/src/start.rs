@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     while replica.is_running() {
         heap.tidy();
         let report = report();
-        report.write(&args.dir).map_err(|error| Failure::at(&args.dir, error))?;
+        report.write(&args.dir).map_err(Failure::new)?;
         changes::between(&last, &report).iter().for_each(|line| log(line));
         last = report;
         match stopped.recv_timeout(STATUS) {

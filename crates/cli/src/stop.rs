@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tempfile::TempDir;
+use tercio_bench::setup::BenchError;
 
 /// The exit status of a program that an interrupt ended.
 const INTERRUPTED: i32 = 130;
@@ -50,6 +51,26 @@ pub(crate) struct TemporaryDir {
 impl TemporaryDir {
     pub(crate) fn path(&self) -> &Path {
         self.dir.as_ref().expect("it goes away with the value").path()
+    }
+
+    /// Why a network in it failed. The messages of the replica that the error names, if it names
+    /// one, are moved beside the directory, since that goes away.
+    pub(crate) fn failure(&self, error: impl Into<BenchError>) -> Failure {
+        let mut error = error.into();
+        let dir = self.path().display();
+        if let Some(log) = error.log_mut() {
+            let home = log.parent().and_then(Path::file_name).unwrap_or_default();
+            let mut beside = self.path().as_os_str().to_owned();
+            beside.push("-");
+            beside.push(home);
+            beside.push(".log");
+            // Where it cannot be moved, the text names a file that is gone; it has the last line.
+            if fs::rename(&log, &beside).is_ok() {
+                *log = beside.into();
+            }
+            return Failure::new(format!("{error}; it ran in {dir}, set TMPDIR for another place"));
+        }
+        Failure::new(error)
     }
 }
 

@@ -240,10 +240,8 @@ impl Watched {
         if no_restart {
             self.voice.say(&format!("{how}; it is left alone"));
         } else if self.short_lives >= SHORT_LIVES {
-            self.voice.say(&format!(
-                "{how}; it is left alone after {SHORT_LIVES} short lives in a row, see {}",
-                self.home.join(LOG_FILE).display()
-            ));
+            self.voice
+                .say(&format!("{how}; it is left alone after {SHORT_LIVES} short lives in a row"));
         } else {
             let pause = PAUSE * 2u32.pow(self.short_lives.saturating_sub(1));
             let pause = pause.min(LONGEST_PAUSE);

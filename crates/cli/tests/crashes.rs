@@ -102,6 +102,7 @@ fn a_primary_that_is_killed_under_load_costs_a_moment_and_nothing_else() {
             let leader = reports::leader(&replicas, &before).unwrap();
             let victim = usize::from(leader.primary);
             replicas[victim].kill().unwrap();
+            replicas[victim].check().expect("it did not end by itself");
             some_more(&seen, &mut replicas, Some(victim));
             replicas[victim] = ReplicaProcess::spawn(
                 program,

@@ -225,3 +225,36 @@ fn a_saturated_measurement_is_an_error() {
     // A second of requests, of which nearly none could be sent: half of them waited half of it.
     assert!(json["latency_us"]["p50"].as_f64().unwrap() > 100_000.0, "{json}");
 }
+
+/// A replica that cannot write ends, and whoever runs it says why and where the rest can be read. No
+/// file may be longer than a few hundred kilobytes here, in place of a disk that is full.
+#[test]
+fn a_replica_that_cannot_write_is_named() {
+    for arguments in [
+        &["bench", "bft", "--closed", "--seconds", "3600"][..],
+        &["bench", "transfer", "--state-mb", "64"],
+        &["demo"],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        // Without the trap a signal would end the replica, as nothing does on a full disk.
+        let run = Command::new("sh")
+            .args(["-c", r#"trap "" XFSZ; ulimit -f 512; exec "$0" "$@""#])
+            .arg(env!("CARGO_BIN_EXE_tercio"))
+            .args(arguments)
+            .env("TMPDIR", folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let run = finish(run);
+        let words = [" ended by itself (exit status: 1): tercio: cannot write", "ulimit", "TMPDIR"];
+        run.refused(1, &words);
+        // Of all files only the replica's messages are left, and they are where it says.
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().path()).collect();
+        let [log] = &left[..] else { panic!("{arguments:?} left {left:?}") };
+        assert!(run.stderr.contains(text(log)), "{} is not in: {}", log.display(), run.stderr);
+        let log = fs::read_to_string(log).unwrap();
+        let last = log.lines().last().unwrap();
+        assert!(last.starts_with("tercio: cannot write") && run.stderr.contains(last), "{log}");
+    }
+}

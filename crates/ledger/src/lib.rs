@@ -35,7 +35,7 @@ pub use manifest::{DataDir, DataDirError, Identity};
 pub use records::Cut;
 pub use snapshot::{Child, Snapshot, SnapshotHead, SnapshotRecord, SnapshotStore};
 pub use staging::Staging;
-pub use storage::{DirStorage, MemStorage, Storage};
+pub use storage::{DirStorage, MemStorage, Storage, describe};
 pub use wal::{MAX_RECORD, Wal, WalRecord, WalSettings};
 
 /// The version of the files that this build writes and reads; any other is refused.

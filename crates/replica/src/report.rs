@@ -15,6 +15,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 use tercio_execution::LabelRange;
+use tercio_ledger::describe;
 
 /// The name of the file.
 pub const STATUS_FILE: &str = "status.json";
@@ -289,11 +290,12 @@ impl ReplicaReport {
     /// Puts the report into a replica's home.
     ///
     /// # Errors
-    /// When the directory cannot be written.
+    /// When the directory cannot be written. The text names the file and what to do.
     pub fn write(&self, home: &Path) -> io::Result<()> {
         let temporary = home.join("status.json.new");
-        fs::write(&temporary, serde_json::to_vec(self)?)?;
-        fs::rename(temporary, home.join(STATUS_FILE))
+        let written = fs::write(&temporary, serde_json::to_vec(self)?);
+        let written = written.and_then(|()| fs::rename(&temporary, home.join(STATUS_FILE)));
+        written.map_err(|error| describe("write", &temporary, &error))
     }
 
     /// Reads the report in a replica's home.

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let done = |row: &Row| spinner.suspend(|| output::error(&text(row)));
     let result = auth::run(&sweep, Some(&program), folder.path(), &said, &done);
     spinner.finish_and_clear();
-    output::report(args.json, &result.map_err(Failure::new)?, print)
+    output::report(args.json, &result.map_err(|error| folder.failure(error))?, print)
 }
 
 fn header() -> String {

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let program = (!args.threads).then_some(program.as_path());
     let result = bft::run(&bft, program, folder.path(), &said);
     spinner.finish_and_clear();
-    let report = result.map_err(Failure::new)?;
+    let report = result.map_err(|error| folder.failure(error))?;
     output::report(args.network.json, &report, print)?;
     match (report.saturated_by, report.offered_rps) {
         (Some("generator"), Some(offered)) => Err(Failure::new(format!(

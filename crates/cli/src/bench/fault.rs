@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let said = |text: &str| spinner.set_message(text.to_owned());
     let result = fault::run(&fault, &program, folder.path(), &said);
     spinner.finish_and_clear();
-    output::report(args.network.json, &result.map_err(Failure::new)?, print)
+    output::report(args.network.json, &result.map_err(|error| folder.failure(error))?, print)
 }
 
 /// Prints how clients fared.

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let said = |text: &str| spinner.set_message(text.to_owned());
     let result = overload::run(&overload, &program, folder.path(), &said);
     spinner.finish_and_clear();
-    output::report(args.network.json, &result.map_err(Failure::new)?, print)
+    output::report(args.network.json, &result.map_err(|error| folder.failure(error))?, print)
 }
 
 fn under(when: &str, u: &Under) {

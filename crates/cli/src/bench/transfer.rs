@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let said = |text: &str| spinner.set_message(text.to_owned());
     let result = transfer::run(&transfer, &program, folder.path(), &said);
     spinner.finish_and_clear();
-    let report = result.map_err(Failure::new)?;
+    let report = result.map_err(|error| folder.failure(error))?;
     output::report(args.network.json, &report, print)?;
     match report.current_after_ms {
         Some(_) => Ok(()),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
 use tercio_bench::network;
-use tercio_bench::process::ReplicaProcess;
+use tercio_bench::process::{self, ReplicaProcess};
 use tercio_bench::{now, pause, poll_until, reports};
 use tercio_replica::report::ReplicaReport;
 
@@ -69,6 +69,7 @@ impl Watch<'_> {
     ) -> Result<Crash, String> {
         let begin = now();
         self.until(|| self.half_way(begin));
+        process::check_all(replicas).map_err(|ended| ended.to_string())?;
         // Nobody was killed yet, so that any report of theirs will do: a newer one may come when
         // all orders are done.
         let leader = reports::leader(replicas, &vec![0; replicas.len()])?;

@@ -5,6 +5,7 @@ use crate::{folder, stop};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use tercio_bench::setup::BenchError;
 use tercio_client::Client;
 use tercio_exchange::query::{MAX_ITEMS, OrdersAnswer, Query};
 use tercio_exchange::replay::{self, Event};
@@ -30,6 +31,14 @@ impl Folder {
         match self {
             Self::Kept(path) => path,
             Self::Temporary(dir) => dir.path(),
+        }
+    }
+
+    /// Why the network in it failed.
+    pub(crate) fn failure(&self, error: impl Into<BenchError>) -> Failure {
+        match self {
+            Self::Kept(_) => Failure::new(error.into()),
+            Self::Temporary(dir) => dir.failure(error),
         }
     }
 }

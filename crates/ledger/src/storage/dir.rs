@@ -33,6 +33,7 @@ fn advice(kind: io::ErrorKind) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "; free space on this file system, then restart"
         }
+        io::ErrorKind::FileTooLarge => "; raise the limit on the length of files (ulimit -f)",
         io::ErrorKind::ReadOnlyFilesystem => "; mount the file system for writing",
         io::ErrorKind::UnexpectedEof => "; the file is shorter than it was",
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
@@ -42,8 +43,9 @@ fn advice(kind: io::ErrorKind) -> &'static str {
     }
 }
 
-/// Says which file it was, what was tried, and what to do.
-pub(crate) fn describe(action: &str, path: &Path, error: &io::Error) -> io::Error {
+/// An error that says which file it was, what was tried, and what to do.
+#[must_use]
+pub fn describe(action: &str, path: &Path, error: &io::Error) -> io::Error {
     let kind = error.kind();
     io::Error::new(kind, format!("cannot {action} {}: {error}{}", path.display(), advice(kind)))
 }

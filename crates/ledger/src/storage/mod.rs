@@ -4,7 +4,7 @@ mod dir;
 mod mem;
 
 pub use dir::DirStorage;
-pub(crate) use dir::describe;
+pub use dir::describe;
 pub use mem::MemStorage;
 
 use std::io;
