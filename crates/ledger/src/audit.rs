@@ -96,7 +96,15 @@ pub fn audit(
 ) -> Result<AuditReport, AuditFailure> {
     let chain = membership.chain();
     let names = storage.list().map_err(|e| failure("the directory", None, e.to_string()))?;
-    let firsts: Vec<Height> = names.iter().filter_map(|n| parse_name(n, "blocks")).collect();
+    let mut firsts: Vec<Height> = names.iter().filter_map(|n| parse_name(n, "blocks")).collect();
+    // Where the log begins anew, what lies before is void and waits to be removed.
+    let begins = |first: &Height| {
+        let name = segment_name(*first);
+        let header = Window::exact(storage, &name)
+            .map(|mut window| SegmentHeader::read(&mut window, &name, chain, *first));
+        matches!(header, Ok(Ok(Ok(header))) if header.base)
+    };
+    firsts.drain(..firsts.iter().rposition(begins).unwrap_or(0));
     let mut audit = Audit {
         storage,
         membership,

@@ -9,7 +9,7 @@
 //! that he computes again, and fetches what is not here. A file is read up to the first record that
 //! is not whole. Each start writes into a new file, so that nothing comes behind a torn end.
 
-use crate::disk::{Disk, Window};
+use crate::disk::{Disk, Removal, Window};
 use crate::records::le32;
 use crate::{DISK_VERSION, LedgerError, Storage};
 use bytes::Bytes;
@@ -142,16 +142,16 @@ impl Staging {
         Ok(())
     }
 
-    /// Removes everything.
+    /// Lets go of everything; gives its files to be removed, if there are any. What is put from
+    /// then on goes into a file of another name.
     ///
     /// # Errors
     /// When the storage fails, now or before.
-    pub fn clear(&mut self) -> Result<(), LedgerError> {
-        self.buffer = Vec::new();
-        while let Some(number) = self.files.pop() {
-            self.disk.change(|s| s.remove(&file_name(number)))?;
-        }
-        (self.next, self.bytes) = (1, 0);
-        Ok(())
+    pub fn clear(&mut self) -> Result<Option<Removal>, LedgerError> {
+        (self.buffer, self.bytes) = (Vec::new(), 0);
+        let Some(last) = self.files.last() else { return Ok(None) };
+        self.next = last + 1;
+        let names = self.files.drain(..).map(file_name).collect();
+        Removal::new(&mut self.disk, names).map(Some)
     }
 }

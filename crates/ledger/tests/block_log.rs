@@ -7,9 +7,17 @@ use common::{
     settings,
 };
 use proptest::prelude::*;
-use tercio_ledger::{Block, BlockLog, BlockLogSettings, LedgerError, MemStorage, Storage, audit};
+use std::collections::VecDeque;
+use tercio_ledger::{
+    Block, BlockLog, BlockLogSettings, LedgerError, MemStorage, Removal, Storage, audit,
+};
 use tercio_types::{ChainId, Digest, Height};
 use tercio_wire::block_hash;
+
+/// Prunes, and removes what is to go at once; gives how many files.
+fn prune(log: &mut BlockLog, snapshot: usize) -> Result<usize, LedgerError> {
+    log.prune(Height(snapshot as u64))?.map_or(Ok(0), Removal::run)
+}
 
 fn assert_holds(log: &BlockLog, all: &[(tercio_types::BlockHeader, bytes::Bytes)]) {
     for (header, body) in all {
@@ -189,9 +197,9 @@ fn pruning_keeps_the_bytes_bounded_and_what_the_snapshot_needs() {
     let limited = BlockLogSettings { blocks_per_segment: 4, retain_bytes: 3000, ..settings(4) };
     let again = || BlockLog::open(Box::new(storage.clone()), CHAIN, limited).unwrap().0;
     let mut log = again();
-    assert_eq!(log.prune(Height(7)).unwrap(), 1, "the snapshot needs blocks from 8 on");
+    assert_eq!(prune(&mut log, 7).unwrap(), 1, "the snapshot needs blocks from 8 on");
     assert_eq!(log.first_height(), Height(5));
-    assert!(log.prune(Height(23)).unwrap() > 0);
+    assert!(prune(&mut log, 23).unwrap() > 0);
     assert!(log.bytes() <= 3000);
     let first = log.first_height();
     for mut log in [log, again()] {
@@ -199,7 +207,8 @@ fn pruning_keeps_the_bytes_bounded_and_what_the_snapshot_needs() {
         assert_eq!(log.read(Height(first.0 - 1)).unwrap(), None);
         assert_holds(&log, &all[first.0 as usize - 1..]);
         let lowest = log.certificate_at_or_after(Height(1)).unwrap().unwrap();
-        assert!(lowest.checkpoint.height.0 >= first.0 - 1);
+        // What is certified goes when its blocks are gone: those of the first pruning are.
+        assert_eq!(lowest.checkpoint.height, Height(5));
         assert_eq!(log.latest_certificate().unwrap().unwrap().checkpoint.height, Height(23));
         assert_eq!(log.attestations(Height(22)).unwrap(), []);
     }
@@ -219,7 +228,7 @@ fn pruning_leaves_what_a_torn_segment_goes_on_from() {
         let again =
             |storage: &MemStorage| BlockLog::open(Box::new(storage.clone()), CHAIN, limited);
         let mut log = again(&storage).unwrap().0;
-        assert_eq!(log.prune(Height(8)).unwrap(), 1);
+        assert_eq!(prune(&mut log, 8).unwrap(), 1);
         log.append(&all[8].0, &all[8].1).unwrap();
         log.flush().unwrap();
         drop(log);
@@ -231,7 +240,66 @@ fn pruning_leaves_what_a_torn_segment_goes_on_from() {
     let mut log = BlockLog::open(Box::new(whole), CHAIN, limited).unwrap().0;
     log.append(&all[8].0, &all[8].1).unwrap();
     log.sync().unwrap();
-    assert_eq!((log.prune(Height(8)).unwrap(), log.first_height()), (2, Height(9)));
+    assert_eq!((prune(&mut log, 8).unwrap(), log.first_height()), (2, Height(9)));
+}
+
+/// Files that are to go are no longer the log's. When the process dies before they went, the next
+/// finds them, with what certifies them, and lets them go again.
+#[test]
+fn what_is_to_go_may_stay_until_later() {
+    let (mut storage, all) = log_of(23, 4);
+    let limited = BlockLogSettings { retain_bytes: 1, ..settings(4) };
+    let again =
+        |storage: &MemStorage| BlockLog::open(Box::new(storage.clone()), CHAIN, limited).unwrap().0;
+    let mut log = again(&storage);
+    for (header, _) in &all {
+        log.put_certificate(&certify(checkpoint(header), &[0, 1, 2])).unwrap();
+    }
+    log.sync().unwrap();
+    let certified = |log: &BlockLog, height: usize| {
+        let found = log.certificate_at_or_after(Height(height as u64)).unwrap();
+        found.map(|certificate| certificate.checkpoint.height)
+    };
+    let first = log.prune(Height(8)).unwrap().expect("two are covered");
+    assert!(log.prune(Height(8)).unwrap().is_none(), "once");
+    let second = log.prune(Height(16)).unwrap().expect("two more");
+    assert_eq!((log.first_height(), log.read(Height(16)).unwrap()), (Height(17), None));
+    assert_holds(&log, &all[16..]);
+    // Nothing went yet, or only what came first did.
+    for removals in [vec![], vec![first]] {
+        let gone = removals.into_iter().map(|removal| removal.run().unwrap()).sum::<usize>() * 4;
+        storage.crash(&mut chooser(7));
+        let found = again(&storage);
+        assert_holds(&found, &all[gone..]);
+        assert_eq!(found.first_height(), all[gone].0.height);
+        (gone.max(1)..=23).for_each(|h| assert_eq!(certified(&found, h), Some(Height(h as u64))));
+        let report = audit(&storage, &common::membership(), &mut |_| {}).unwrap();
+        assert_eq!(report.blocks, 23 - gone as u64);
+    }
+    assert_eq!(second.run().unwrap(), 2);
+    // What is certified of blocks that are gone goes with the next.
+    let mut log = again(&storage);
+    assert_eq!((prune(&mut log, 20).unwrap(), log.first_height()), (1, Height(21)));
+    assert_eq!(certified(&log, 1), Some(Height(16)));
+}
+
+/// A log that starts anew voids what it held, whether or not that was removed.
+#[test]
+fn what_a_restart_voids_may_stay_until_later() {
+    let (storage, _) = log_of(10, 4);
+    let all = blocks(60);
+    let (mut log, _) = open(&storage, 4);
+    let removal = log.restart_after(Height(50), block_hash(&all[49].0)).unwrap();
+    all[50..].iter().for_each(|(header, body)| log.append(header, body).unwrap());
+    log.sync().unwrap();
+    let fork = storage.fork();
+    let report = audit(&fork, &common::membership(), &mut |_| {}).unwrap();
+    assert_eq!(report.blocks, 10);
+    let (found, _) = open(&fork, 4);
+    assert_eq!(found.first_height(), Height(51));
+    assert_holds(&found, &all[50..]);
+    assert_eq!(removal.expect("it held blocks").run().unwrap(), 3);
+    assert_holds(&log, &all[50..]);
 }
 
 #[test]
@@ -241,7 +309,8 @@ fn a_log_starts_after_a_snapshot() {
     for before in [0, 3, 8] {
         let (storage, _) = log_of(before, 4);
         let (mut log, _) = open(&storage, 4);
-        log.restart_after(height, hash).unwrap();
+        let removal = log.restart_after(height, hash).unwrap();
+        assert_eq!(removal.map_or(0, |old| old.run().unwrap()), before.div_ceil(4) as usize);
         assert_eq!((log.tip(), log.head()), ((height, hash), None));
         drop(log);
         let (mut log, _) = open(&storage, 4);
@@ -266,6 +335,7 @@ fn a_restart_is_all_or_nothing() {
             let (mut log, _) = open(&storage, 4);
             storage.fail_in(k);
             let done = log.restart_after(Height(50), block_hash(&all[49].0));
+            let done = done.and_then(|old| old.map_or(Ok(0), Removal::run));
             storage.crash(&mut chooser(seed));
             let (log, _) = open(&storage, 4);
             let tip = log.tip().0;
@@ -329,6 +399,7 @@ enum Step {
     Sync,
     Certify,
     Prune,
+    Remove,
     Fail(u8),
     Full(u16),
     Crash(u64),
@@ -342,6 +413,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Sync),
         1 => Just(Step::Certify),
         1 => Just(Step::Prune),
+        1 => Just(Step::Remove),
         1 => (0..6u8).prop_map(Step::Fail),
         1 => (0..2000u16).prop_map(Step::Full),
         2 => any::<u64>().prop_map(Step::Crash),
@@ -364,6 +436,7 @@ proptest! {
         };
         let mut log = open(&storage);
         let (mut flushed, mut synced, mut certified) = (0, 0, None);
+        let mut removals = VecDeque::new();
         for step in steps {
             let next = log.tip().0.0 as usize;
             let outcome = match step {
@@ -378,7 +451,10 @@ proptest! {
                         certified = Some(certificate);
                     })
                 }
-                Step::Prune => log.prune(Height(synced as u64)).map(|_| ()),
+                Step::Prune => {
+                    log.prune(Height(synced as u64)).map(|removal| removals.extend(removal))
+                }
+                Step::Remove => removals.pop_front().map_or(Ok(0), Removal::run).map(|_| ()),
                 Step::Fail(k) => {
                     storage.fail_in(k.into());
                     Ok(())
@@ -400,6 +476,8 @@ proptest! {
                 }
                 _ => continue,
             };
+            // Who removes files dies with the log.
+            removals.clear();
             log = open(&storage);
             let tip = log.tip().0.0 as usize;
             prop_assert!(tip >= least && tip <= next + 1, "{least} <= {tip} <= {next}");

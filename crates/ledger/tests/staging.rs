@@ -1,7 +1,7 @@
 //! Pieces of a state that is being fetched: what is whole comes back, and nothing else.
 
 use bytes::Bytes;
-use tercio_ledger::{MemStorage, Staging, Storage};
+use tercio_ledger::{MemStorage, Removal, Staging, Storage};
 
 const LIMIT: u64 = 1 << 20;
 const FIRST: &str = "pieces-0000000001";
@@ -17,6 +17,11 @@ fn piece(i: u8) -> (u8, Vec<u8>) {
 fn put(staging: &mut Staging, pieces: std::ops::Range<u8>, limit: u64) {
     let pieces: Vec<_> = pieces.map(piece).collect();
     staging.put(pieces.iter().map(|(kind, bytes)| (*kind, &bytes[..])), limit).unwrap();
+}
+
+/// Clears it, and removes what is to go at once; gives how many files.
+fn clear(staging: &mut Staging) -> usize {
+    staging.clear().unwrap().map_or(0, |removal: Removal| removal.run().unwrap())
 }
 
 fn read(staging: &Staging) -> Vec<(u8, Vec<u8>)> {
@@ -37,11 +42,26 @@ fn what_was_kept_is_there_after_a_start_until_it_is_cleared() {
     assert_eq!(read(&again), all);
     let last = open(&storage);
     assert_eq!((read(&last), last.bytes()), (all, again.bytes()));
-    again.clear().unwrap();
+    assert_eq!(clear(&mut again), 2);
     assert_eq!((read(&again), again.bytes()), (vec![], 0));
     assert!(storage.list().unwrap().is_empty());
+    assert_eq!(clear(&mut again), 0);
     put(&mut again, 1..2, LIMIT);
     assert_eq!(read(&open(&storage)), [piece(1)]);
+}
+
+/// What is put before the old files were removed is not among them.
+#[test]
+fn what_is_to_go_may_stay_until_later() {
+    let storage = MemStorage::new();
+    let mut staging = open(&storage);
+    put(&mut staging, 0..3, LIMIT);
+    let removal = staging.clear().unwrap().expect("there is a file");
+    put(&mut staging, 3..5, LIMIT);
+    assert_eq!(removal.run().unwrap(), 1);
+    put(&mut staging, 5..6, LIMIT);
+    let all: Vec<_> = (3..6).map(piece).collect();
+    assert_eq!((read(&staging), read(&open(&storage))), (all.clone(), all));
 }
 
 #[test]

@@ -93,8 +93,10 @@ impl<P: Protocol> Stages<P> {
             rhythm.restored(head.chain_bytes, tercio_execution::Snapshot::from(chunks).bytes());
             // The log's end may have been lost with the page cache, but the snapshot was not; or
             // the snapshot came from others, and the log was not begun anew yet.
-            if blocks.tip().0 < height {
-                blocks.restart_after(height, engine.block())?;
+            if blocks.tip().0 < height
+                && let Some(old) = blocks.restart_after(height, engine.block())?
+            {
+                old.run()?;
             }
             if stable.as_ref().is_none_or(|stable| stable.checkpoint.seq < seq) {
                 blocks.put_certificate(&certificate)?;

@@ -94,7 +94,11 @@ impl Drop for Releases {
 /// nor, when the log is there, the loop.
 #[test]
 fn a_slow_removal_holds_nobody_up() {
-    let small = |node: &mut NodeSettings| node.ledger.wal.file_bytes = 4096;
+    let small = |node: &mut NodeSettings| {
+        node.ledger.wal.file_bytes = 4096;
+        (node.ledger.blocks.blocks_per_segment, node.ledger.blocks.retain_bytes) = (2, 1);
+        (node.snapshot_every, node.consensus.checkpoint_interval) = (1, 8);
+    };
     for (layout, durability) in
         [(Layout::AllInOne, Durability::Memory), (Layout::LogApart, Durability::Sync)]
     {
@@ -117,14 +121,22 @@ fn a_slow_removal_holds_nobody_up() {
             call(8);
         }
         call(100);
-        assert_eq!(disk.held_removals(), 1, "one after the other");
-        let files = || {
+        let files = |of: &str| {
             let names = disk.list().unwrap();
-            names.iter().filter(|name| name.starts_with("wal-")).count()
+            names.iter().filter(|name| name.starts_with(of)).count()
         };
-        let held = files();
+        // With each of these, which stay too, the log lets go of all blocks but the last few.
+        while files("snapshot-") < 5 {
+            call(8);
+        }
+        call(8);
+        assert_eq!(disk.held_removals(), 1, "one after the other");
+        let kinds = ["wal-", "blocks-", "snapshot-"];
+        let held = kinds.map(files);
         drop(released);
-        wait("what was held is removed", || files() < held / 2);
+        wait("what was held is removed", || {
+            kinds.map(files).iter().zip(held).all(|(now, held)| *now <= held / 2)
+        });
         net.replicas[0].take().unwrap().stop().unwrap();
     }
 }

@@ -16,9 +16,11 @@ pub(crate) mod side;
 
 pub use repair::Wanted;
 
-use crate::disk::{Disk, Window};
+use crate::disk::{Disk, Removal, Window};
 use crate::records::Cut;
-use crate::segment::{self, Footer, SegmentHeader, read_block, segment_name};
+use crate::segment::{
+    self, Footer, SegmentHeader, attestation_name, parse_name, read_block, segment_name,
+};
 use crate::{LedgerError, Storage};
 use bytes::Bytes;
 use repair::{Damaged, Patch, Scrub};
@@ -34,7 +36,7 @@ use tercio_types::{
 pub struct BlockLogSettings {
     /// How many blocks a new segment takes, at least 1.
     pub blocks_per_segment: u32,
-    /// `retain.bytes`: [`BlockLog::prune`] removes the oldest segments while the log is longer.
+    /// `retain.bytes`: [`BlockLog::prune`] lets go of the oldest segments while the log is longer.
     pub retain_bytes: u64,
     /// `retain.blocks`: or while it holds more blocks than this.
     pub retain_blocks: u64,
@@ -321,15 +323,16 @@ impl BlockLog {
         }
     }
 
-    /// Removes the oldest closed segments while the log is longer than `retain_bytes`, or holds
-    /// `retain_blocks` and the segment, but none with a block above `snapshot`, the height of the
-    /// latest snapshot, and not the last before a segment that is not durable; gives how many.
+    /// Lets go of the oldest closed segments while the log is longer than `retain_bytes`, or holds
+    /// `retain_blocks` and the segment, but of none with a block above `snapshot`, the height of the
+    /// latest snapshot, and not of the last before a segment that is not durable; gives their files
+    /// to be removed, if there are any.
     ///
     /// # Errors
     /// When the storage fails, now or before.
-    pub fn prune(&mut self, snapshot: Height) -> Result<usize, LedgerError> {
+    pub fn prune(&mut self, snapshot: Height) -> Result<Option<Removal>, LedgerError> {
         self.disk.check()?;
-        let mut removed = 0;
+        let mut gone = Vec::new();
         while let Some((&first, footer)) = self.closed.first_key_value() {
             // So many blocks are left at least: a segment goes when the others have enough.
             let left = self.tip.0.0 - first.0 + 1 - u64::from(footer.count);
@@ -344,38 +347,53 @@ impl BlockLog {
             if self.closed.len() == 1 && self.open.new_name {
                 break;
             }
-            self.disk.change(|s| s.remove(&segment_name(first)))?;
-            // One after the other, so that a crash leaves no gap.
-            self.disk.change(|s| s.sync_dir())?;
             self.closed.remove(&first);
-            removed += 1;
+            gone.push(first);
         }
-        self.damaged.forget_before(self.first_height());
-        if removed > 0 {
-            let first = self.first_height();
-            self.side.prune(&mut self.disk, first)?;
+        self.let_go_of(gone)
+    }
+
+    /// Gives the files of these segments, and of what is attested about them, to be removed. What is
+    /// certified of blocks before goes when their files are seen to be gone.
+    fn let_go_of(&mut self, segments: Vec<Height>) -> Result<Option<Removal>, LedgerError> {
+        if segments.is_empty() {
+            return Ok(None);
         }
-        Ok(removed)
+        let first = self.first_height();
+        self.damaged.forget_before(first);
+        let there = self.disk.storage().list()?;
+        let lowest = there.iter().find_map(|name| parse_name(name, "blocks"));
+        self.side.prune(&mut self.disk, first, lowest.unwrap_or(first))?;
+        // A segment that is damaged may have no file, and few have attestations.
+        let names = [segment_name, attestation_name].into_iter();
+        let mut names: Vec<_> = names.flat_map(|name| segments.iter().copied().map(name)).collect();
+        names.retain(|name| there.binary_search(name).is_ok());
+        Removal::new(&mut self.disk, names).map(Some)
     }
 
     /// Starts the log anew behind block `height` with hash `block`, as after a snapshot that was
-    /// fetched from others: the next block is `height + 1`, and all that the log held is gone.
-    /// After a crash in the middle the log is the old one or the new one. A log that goes further
-    /// already, with damage that kept its blocks from being executed, stays as it is.
+    /// fetched from others: the next block is `height + 1`, and all that the log held is gone; gives
+    /// its files to be removed, if there are any. After a crash in the middle the log is the old one
+    /// or the new one. A log that goes further already, with damage that kept its blocks from being
+    /// executed, stays as it is.
     ///
     /// # Errors
     /// When the storage fails, now or before.
     ///
     /// # Panics
     /// When the log has another block at `height`.
-    pub fn restart_after(&mut self, height: Height, block: Digest) -> Result<(), LedgerError> {
+    pub fn restart_after(
+        &mut self,
+        height: Height,
+        block: Digest,
+    ) -> Result<Option<Removal>, LedgerError> {
         self.disk.check()?;
         if height < self.tip.0 {
-            return Ok(());
+            return Ok(None);
         }
         if height == self.tip.0 {
             assert_eq!(block, self.tip.1, "two blocks of one height");
-            return Ok(());
+            return Ok(None);
         }
         let header = SegmentHeader {
             base: true,
@@ -390,12 +408,11 @@ impl BlockLog {
         open.written = self.buffer.len() as u64;
         open.new_name = false;
         self.buffer.clear();
-        open::remove_before(&mut self.disk, header.first)?;
-        self.open = open;
-        self.closed.clear();
-        self.damaged.forget_before(header.first);
+        // The new segment voids them, for whoever opens the log before they are removed.
+        let old = std::mem::replace(&mut self.open, open).header.first;
+        let gone = std::mem::take(&mut self.closed).into_keys().chain([old]).collect();
         (self.tip, self.head) = ((height, block), None);
-        self.side.prune(&mut self.disk, header.first)
+        self.let_go_of(gone)
     }
 
     /// Keeps a certificate. Written at once; durable after the next [`Self::sync`].

@@ -214,17 +214,19 @@ impl Side {
         Ok(all)
     }
 
-    /// Forgets what is said about blocks before `first`, except about the one right before it, and
-    /// except the latest certificate.
-    pub(super) fn prune(&mut self, disk: &mut Disk, first: Height) -> Result<(), LedgerError> {
+    /// Forgets what is attested about blocks before `first`, whose files go, and what is certified
+    /// of blocks before `lowest`, the lowest that has a file still: whoever opens the log before
+    /// that is removed serves it, with its certificates. The certificate of the block right before
+    /// it is kept, and the latest.
+    pub(super) fn prune(
+        &mut self,
+        disk: &mut Disk,
+        first: Height,
+        lowest: Height,
+    ) -> Result<(), LedgerError> {
         self.attestations.retain(|segment, _| *segment >= first);
-        for name in disk.storage().list()? {
-            if parse_name(&name, "attest").is_some_and(|segment| segment < first) {
-                disk.change(|s| s.remove(&name))?;
-            }
-        }
         let Some((&latest, _)) = self.index.last_key_value() else { return Ok(()) };
-        let base = latest.min(Height(first.0 - 1));
+        let base = latest.min(Height(lowest.0.saturating_sub(1)));
         if self.index.range(..base).next().is_none() {
             return Ok(());
         }

@@ -189,7 +189,7 @@ impl LogStage {
                 self.staging.read(|kind, bytes| pieces.put_kept(suite, kind, bytes))?;
                 out.order.push_back(ToOrder::Pieces(pieces));
             }
-            ToLog::Unstage => self.staging.clear()?,
+            ToLog::Unstage => out.removals.extend(self.staging.clear()?),
             ToLog::FetchState { by, number, request } => {
                 self.asked.push_back((by, number, request));
             }
@@ -294,7 +294,7 @@ impl LogStage {
         let oldest = self.snapshots.kept().first().copied().expect("one was just written");
         let (head, _) = self.snapshots.head(oldest)?;
         self.blocks.sync()?;
-        self.blocks.prune(head.certificate.checkpoint.height)?;
+        out.removals.extend(self.blocks.prune(head.certificate.checkpoint.height)?);
         Ok(self.keep_ready()?)
     }
 
@@ -303,10 +303,10 @@ impl LogStage {
         let (certificate, windows) = self.installing.take().expect("a state was installed");
         let checkpoint = &certificate.checkpoint;
         self.early = self.early.split_off(&checkpoint.height.next());
-        self.blocks.restart_after(checkpoint.height, checkpoint.block)?;
+        out.removals.extend(self.blocks.restart_after(checkpoint.height, checkpoint.block)?);
         self.blocks.put_certificate(&certificate)?;
         self.blocks.sync()?;
-        self.staging.clear()?;
+        out.removals.extend(self.staging.clear()?);
         self.certified = Some(certificate.clone());
         out.order.push_back(ToOrder::Installed { certificate, windows });
         Ok(())
