@@ -33,7 +33,7 @@ pub use disk::Removal;
 pub use error::LedgerError;
 pub use manifest::{DataDir, DataDirError, Identity};
 pub use records::Cut;
-pub use snapshot::{Child, Snapshot, SnapshotHead, SnapshotRecord, SnapshotStore};
+pub use snapshot::{Child, SnapshotHead, SnapshotRecord, SnapshotStore, StoredSnapshot};
 pub use staging::Staging;
 pub use storage::{DirStorage, MemStorage, Storage, describe};
 pub use wal::{MAX_RECORD, Wal, WalRecord, WalSettings};

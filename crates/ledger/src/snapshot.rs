@@ -51,13 +51,21 @@ pub struct SnapshotHead {
     pub chain_bytes: u64,
 }
 
-/// A snapshot as read.
+/// A snapshot as it was stored, read whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct StoredSnapshot {
     /// What it is of.
     pub head: SnapshotHead,
     /// Labels and data, in the order in which they were written.
     pub chunks: Vec<(Bytes, Bytes)>,
+}
+
+impl StoredSnapshot {
+    /// How long the data of all chunks are together; labels do not count.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.chunks.iter().map(|(_, data)| data.len() as u64).sum()
+    }
 }
 
 /// A place in a snapshot's tree: where its record is, and its digest.
@@ -323,7 +331,7 @@ impl SnapshotStore {
     ///
     /// # Errors
     /// When the storage fails or the snapshot is damaged; [`Self::read`] may give the one before.
-    pub fn latest(&self) -> Result<Option<Snapshot>, LedgerError> {
+    pub fn latest(&self) -> Result<Option<StoredSnapshot>, LedgerError> {
         self.kept.last().map(|&seq| self.read(seq)).transpose()
     }
 
@@ -331,7 +339,7 @@ impl SnapshotStore {
     ///
     /// # Errors
     /// When the storage fails, or any byte of the file is not as it was written.
-    pub fn read(&self, seq: SeqNum) -> Result<Snapshot, LedgerError> {
+    pub fn read(&self, seq: SeqNum) -> Result<StoredSnapshot, LedgerError> {
         let name = file_name(seq);
         let mut window = Window::new(self.disk.storage(), &name)?;
         let (head, mut at) = self.read_head(&mut window, &name, seq)?;
@@ -374,7 +382,7 @@ impl SnapshotStore {
         if end.crcs != crcs.finalize() {
             return bad(at, "checksum of all records");
         }
-        Ok(Snapshot { head, chunks })
+        Ok(StoredSnapshot { head, chunks })
     }
 
     fn read_head(

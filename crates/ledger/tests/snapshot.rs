@@ -5,8 +5,8 @@ mod common;
 use bytes::Bytes;
 use common::{CHAIN, blocks, certify, checkpoint, chooser};
 use tercio_ledger::{
-    Child, LedgerError, MemStorage, Removal, Snapshot, SnapshotHead, SnapshotRecord, SnapshotStore,
-    Storage,
+    Child, LedgerError, MemStorage, Removal, SnapshotHead, SnapshotRecord, SnapshotStore, Storage,
+    StoredSnapshot,
 };
 use tercio_types::{ChainId, Digest};
 
@@ -14,12 +14,12 @@ fn open(storage: &MemStorage) -> SnapshotStore {
     SnapshotStore::open(Box::new(storage.clone()), CHAIN).unwrap()
 }
 
-fn snapshot(height: usize, chunks: usize, size: usize) -> Snapshot {
+fn snapshot(height: usize, chunks: usize, size: usize) -> StoredSnapshot {
     let checkpoint = checkpoint(&blocks(height as u64)[height - 1].0);
     let head =
         SnapshotHead { certificate: certify(checkpoint, &[0, 1, 2]), chain_bytes: height as u64 };
     let chunk = |i: usize| (Bytes::from(format!("part {i}")), Bytes::from(vec![i as u8; size]));
-    Snapshot { head, chunks: (0..chunks).map(chunk).collect() }
+    StoredSnapshot { head, chunks: (0..chunks).map(chunk).collect() }
 }
 
 fn digest(i: usize) -> Digest {
@@ -27,7 +27,7 @@ fn digest(i: usize) -> Digest {
 }
 
 /// Writes a snapshot with a tree that leans to the left.
-fn write(store: &mut SnapshotStore, snapshot: &Snapshot) -> Result<(), LedgerError> {
+fn write(store: &mut SnapshotStore, snapshot: &StoredSnapshot) -> Result<(), LedgerError> {
     if !store.begin(&snapshot.head)? {
         return Ok(());
     }

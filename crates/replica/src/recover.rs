@@ -18,7 +18,9 @@ use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
 use tercio_crypto::{BatchVerifier, Instance, Keyring, Signer};
 use tercio_execution::{Application, Engine};
-use tercio_ledger::{BlockLog, LedgerError, Snapshot, SnapshotStore, Staging, Wal, WalSettings};
+use tercio_ledger::{
+    BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, StoredSnapshot, Wal, WalSettings,
+};
 use tercio_types::{Batch, CertifiedCheckpoint, Checkpoint, Height, Principal, SeqNum};
 use tercio_wire::Decode;
 
@@ -85,12 +87,12 @@ impl<P: Protocol> Stages<P> {
         let mut stable = blocks.latest_certificate()?;
         let alone = membership.n() == 1;
         let (latest, passed_over) = latest_whole(&mut snapshots, &blocks, alone)?;
-        if let Some(Snapshot { head, chunks }) = latest {
-            let certificate = head.certificate;
+        if let Some(stored) = latest {
+            rhythm.restored(stored.head.chain_bytes, stored.bytes());
+            let StoredSnapshot { head: SnapshotHead { certificate, .. }, chunks } = stored;
             let (seq, height) = (certificate.checkpoint.seq, certificate.checkpoint.height);
             let restored = engine.restore(&certificate.checkpoint, &chunks);
             restored.map_err(|why| NodeError::Snapshot { height, why })?;
-            rhythm.restored(head.chain_bytes, tercio_execution::Snapshot::from(chunks).bytes());
             // The log's end may have been lost with the page cache, but the snapshot was not; or
             // the snapshot came from others, and the log was not begun anew yet.
             if blocks.tip().0 < height
@@ -163,7 +165,7 @@ fn latest_whole(
     snapshots: &mut SnapshotStore,
     blocks: &BlockLog,
     alone: bool,
-) -> Result<(Option<Snapshot>, usize), NodeError> {
+) -> Result<(Option<StoredSnapshot>, usize), NodeError> {
     let mut damaged = Vec::new();
     let mut latest = None;
     for seq in snapshots.kept().iter().rev().copied().collect::<Vec<_>>() {
