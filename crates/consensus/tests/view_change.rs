@@ -6,7 +6,7 @@ use common::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_consensus::pbft::{PbftMessage, SignedNewView, SignedViewChange, Standing, ViewChange};
+use tercio_consensus::pbft::{PbftMessage, Standing};
 use tercio_consensus::*;
 use tercio_types::*;
 
@@ -119,24 +119,6 @@ fn gaps_are_filled_by_null_requests() {
     assert_eq!(log[1], None, "number 2 is null");
     let all: BTreeSet<_> = net.operations(1).into_iter().collect();
     assert_eq!(all.len(), 3, "and its request got another number");
-}
-
-fn view_change(net: &Net, from: usize, view: u64) -> Arc<SignedViewChange> {
-    let content = ViewChange {
-        view: View(view),
-        stable: None,
-        prepared: vec![],
-        preprepared: vec![],
-        blamed: vec![],
-    };
-    let signer = signer(&net.membership, from);
-    Arc::new(SignedViewChange::new(ReplicaId(from as u16), content, &signer, SUITE))
-}
-
-fn new_view(net: &Net, from: usize, view: u64, vcs: Vec<Arc<SignedViewChange>>) -> PbftMessage {
-    let signer = signer(&net.membership, from);
-    let sender = ReplicaId(from as u16);
-    PbftMessage::NewView(Arc::new(SignedNewView::new(sender, View(view), vcs, &signer, SUITE)))
 }
 
 /// V4: a NEW-VIEW is worth a quorum of distinct VIEW-CHANGEs for its view, or nothing (f08).
@@ -283,42 +265,6 @@ fn loss_is_normal() {
     }
 }
 
-/// A network of four in which replica 3 slept through a hundred requests, has just woken up, and
-/// gets no blocks unless the test serves them.
-fn with_a_laggard() -> Net {
-    let mut net = Net::with(4, |_| {});
-    net.serve_blocks = false;
-    let disk = net.stop(3);
-    for k in 1..=100 {
-        let package = net.package(0, k, 1, None);
-        net.request(0, &package);
-        net.pass(Duration::from_millis(4));
-    }
-    net.pass(LONG);
-    net.start(3, disk);
-    net
-}
-
-/// S3: one that missed a stable checkpoint is told to fetch blocks, and goes on from there.
-#[test]
-fn a_laggard_is_told_to_catch_up() {
-    let mut net = with_a_laggard();
-    net.pass(Duration::from_secs(2));
-    let certificate = net.peer(3).catch_up.last().unwrap().clone();
-    assert!(certificate.signatures.len() >= 3);
-    let upto = certificate.checkpoint.seq;
-    assert_eq!(upto, net.status(0).stable);
-    net.catch_up(3, certificate);
-    net.drain(3);
-    for k in 101..=110 {
-        let package = net.package(0, k, 1, None);
-        net.request(0, &package);
-        net.pass(MOMENT);
-    }
-    net.pass(LONG);
-    assert_eq!(net.log(3).len(), net.agree().len());
-}
-
 /// T4: a replica that missed the last COMMITs gets what it lacks though no request waits anywhere.
 #[test]
 fn an_idle_network_does_not_leave_a_replica_behind() {
@@ -454,38 +400,6 @@ fn absurd_standings_harm_nobody() {
     }
 }
 
-/// T1, S3: requests that came while blocks were fetched have not waited for the primary.
-#[test]
-fn one_that_caught_up_gives_the_primary_its_time() {
-    let mut net = with_a_laggard();
-    net.pass(Duration::from_secs(2));
-    let certificate = net.peer(3).catch_up.last().unwrap().clone();
-    // Nobody else takes it, so it waits until its time is over.
-    let package = net.package(1, 1, 1, Some(&[3]));
-    assert!(net.request(3, &package));
-    net.pass(Duration::from_secs(2));
-    net.catch_up(3, certificate);
-    net.pass(Duration::from_millis(400));
-    assert_eq!((net.status(3).delivered, net.status(3).pending), (SeqNum(101), 1));
-    net.pass(Duration::from_millis(200));
-    assert_eq!(net.status(3).pending, 0, "its time began when the blocks were there");
-}
-
-/// V1: one that votes far above its own checkpoint, since it lags, and then leaves the view as well,
-/// says what others can believe.
-#[test]
-fn one_that_lags_leaves_with_a_sensible_word() {
-    let mut net = with_a_laggard();
-    // The next batch prepares and does not commit; view 1 proposes it again.
-    net.filter = Box::new(|_, _, m| !matches!(m, PbftMessage::Commit { .. }));
-    let package = net.package(1, 1, 1, None);
-    to_all(&mut net, &package);
-    net.pass(Duration::from_millis(100));
-    net.stop(0);
-    net.pass(Duration::from_secs(20));
-    assert!(net.peer(1).evidence.is_empty() && net.peer(2).evidence.is_empty());
-}
-
 /// P2: backups that stop between entering a view and voting in it go on in that view.
 #[test]
 fn a_view_goes_on_after_its_backups_restart_at_its_beginning() {
@@ -607,9 +521,8 @@ fn small_questions_do_not_get_many_large_answers() {
     let bodies = net.peer(1).sent.len();
     // View 1.
     let vcs: Vec<_> = (1..4).map(|i| view_change(&net, i, 1)).collect();
-    let s = signer(&net.membership, 1);
-    let nv = SignedNewView::new(ReplicaId(1), View(1), vcs.clone(), &s, SUITE);
-    net.inject(2, 3, &PbftMessage::NewView(Arc::new(nv)));
+    let begin = new_view(&net, 1, 1, vcs.clone());
+    net.inject(2, 3, &begin);
     net.settle();
     net.peer(3).sent.clear();
     for _ in 0..1000 {

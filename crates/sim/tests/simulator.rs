@@ -48,3 +48,14 @@ fn networks_of_each_size_survive_and_meet_trouble() {
     }
     assert!(view_changes > 0 && restarts > 0 && equivocations > 0);
 }
+
+/// Seeds in which a replica once kept more than the bounds, since views that it entered and could
+/// not follow added up (rules W2 and W3 of `docs/protocol/pbft.md`).
+#[test]
+fn laggards_that_enter_views_keep_within_the_bounds() {
+    for (seed, n) in [(2_000_255, 7), (2_000_364, 4), (2_002_092, 4)] {
+        let report = run(&Cast::new(n), seed, false).outcome;
+        let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(report.view_changes > 0 && report.restarts > 0, "{report:?}");
+    }
+}

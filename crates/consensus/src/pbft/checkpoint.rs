@@ -5,6 +5,7 @@ use super::{
     Instant, Pbft, PbftMessage, Record, ReplicaId, RequestWindow, SeqNum, SignatureBytes,
     VoteTable,
 };
+use std::cmp::Ordering;
 use std::ops::Bound::{Excluded, Unbounded};
 use tercio_types::zoo::{Defence, stands};
 use tercio_wire::{Key, Kind, checkpoint_key};
@@ -33,7 +34,7 @@ impl<T: VoteTable> Pbft<T> {
             self.last_checkpoint = self.last_checkpoint.max(seq);
             if let Some(stable) = self.stable.as_ref().filter(|s| s.checkpoint.seq == seq) {
                 if let Some(what) = checkpoint.first_difference(&stable.checkpoint) {
-                    self.evidence(Evidence::OwnStateDiffers { seq, what });
+                    return self.evidence(Evidence::OwnStateDiffers { seq, what });
                 }
             } else if seq > self.low {
                 self.own_checkpoints.insert(seq, checkpoint.clone());
@@ -53,9 +54,7 @@ impl<T: VoteTable> Pbft<T> {
                 }
             }
         }
-        if let Some(ahead) = self.ahead.take() {
-            self.on_certificate(ahead);
-        }
+        self.reach_ahead();
     }
 
     fn sign_checkpoint(&self, checkpoint: &Checkpoint) -> SignatureBytes {
@@ -177,16 +176,42 @@ impl<T: VoteTable> Pbft<T> {
             self.idle_since = self.now;
             self.pool.replace_windows(windows, self.now);
         }
-        if let Some(ahead) = self.ahead.take() {
-            self.on_certificate(ahead);
-        }
+        self.reach_ahead();
         self.on_certificate(certificate);
+        // The window may have moved on since these blocks were asked for.
+        if self.delivered < self.low {
+            self.catch_up();
+        }
     }
 
-    /// Rule W1: a stable checkpoint moves the watermarks and lets go of what lies below.
-    fn make_stable(&mut self, certificate: Arc<CertifiedCheckpoint>) {
+    /// Takes the certificate that was ahead of what we have executed, once it is not.
+    pub(super) fn reach_ahead(&mut self) {
+        let reached = |ahead: &mut Arc<CertifiedCheckpoint>| ahead.checkpoint.seq <= self.executed;
+        let Some(ahead) = self.ahead.take_if(reached) else { return };
+        match ahead.checkpoint.seq.cmp(&self.low) {
+            Ordering::Less => {}
+            // Rule W3: the window has moved there already.
+            Ordering::Equal => self.make_stable(ahead),
+            Ordering::Greater => self.on_certificate(ahead),
+        }
+    }
+
+    /// Rule W3: one that enters a view and lags moves its window to the highest certificate that it
+    /// knows, and fetches what lies below. What it promised there binds nobody: it is decided, and
+    /// a VIEW-CHANGE of ours begins above it. The log says so before it says that we entered, so
+    /// that nothing is forgotten that a restarted replica would have to know.
+    pub(super) fn skip_to_ahead(&mut self) {
+        let Some(ahead) = self.ahead.clone().filter(|ahead| ahead.checkpoint.seq > self.low) else {
+            return;
+        };
+        self.persist(&Record::Skipped(ahead.clone()), None);
+        self.move_window(ahead);
+    }
+
+    /// Moves the watermarks and lets go of what lies below.
+    pub(super) fn move_window(&mut self, certificate: Arc<CertifiedCheckpoint>) {
         let seq = certificate.checkpoint.seq;
-        assert!(seq > self.low && seq <= self.executed, "a checkpoint we have reached");
+        assert!(seq > self.low, "the window moves up");
         self.low = seq;
         self.slots = self.slots.split_off(&seq.next());
         self.votes.forget(seq);
@@ -194,7 +219,17 @@ impl<T: VoteTable> Pbft<T> {
         for said in self.said_checkpoints.values_mut() {
             *said = said.split_off(&seq.next());
         }
-        self.stable = Some(certificate.clone());
+        self.stable = Some(certificate);
+    }
+
+    /// Rule W1: a stable checkpoint that we have reached moves the window there, and what the disk
+    /// keeps of what lies below may go.
+    fn make_stable(&mut self, certificate: Arc<CertifiedCheckpoint>) {
+        let seq = certificate.checkpoint.seq;
+        assert!(seq >= self.low && seq <= self.executed, "a checkpoint we have reached");
+        if seq > self.low {
+            self.move_window(certificate.clone());
+        }
         self.effects.push_back(Effect::Stable(certificate));
         // The log's older records go; this one stands for all that still binds us.
         self.persist(&Record::State(self.standing_promises()), None);

@@ -4,9 +4,9 @@
 
 use super::slot::Verdict;
 use super::{
-    Arc, BTreeMap, Bytes, ClientId, Digest, EncodedBatch, Floor, Learner, Pbft, PbftMessage, Phase,
-    Promise, Recovery, SeqNum, SignedNewView, SignedViewChange, Suite, View, Vote, VoteTable,
-    select,
+    Arc, BTreeMap, Bytes, CertifiedCheckpoint, ClientId, Digest, EncodedBatch, Floor, Learner,
+    Pbft, PbftMessage, Phase, Promise, Recovery, SeqNum, SignedNewView, SignedViewChange, Suite,
+    View, Vote, VoteTable, select,
 };
 use crate::SettingsError;
 use tercio_types::zoo::{Defence, stands};
@@ -71,6 +71,8 @@ pub(super) enum Record {
     State(Promises),
     /// Our log was lost; with what bounds the promises in it, once that is known.
     Learning(Option<Floor>),
+    /// The window was moved to a certificate that was not reached (rule W3).
+    Skipped(Arc<CertifiedCheckpoint>),
 }
 
 fn put_floor(out: &mut Vec<u8>, floor: Option<&Floor>) {
@@ -123,6 +125,7 @@ impl Record {
     pub(super) fn tag(&self) -> SeqNum {
         match self {
             Self::Accepted { seq, .. } | Self::Prepared { seq, .. } => *seq,
+            Self::Skipped(certificate) => certificate.checkpoint.seq,
             Self::Leave(_) | Self::Enter(_) | Self::State(_) | Self::Learning(_) => SeqNum(0),
         }
     }
@@ -179,6 +182,10 @@ impl Encode for Record {
                 out.push(6);
                 put_floor(out, floor.as_ref());
             }
+            Self::Skipped(certificate) => {
+                out.push(7);
+                certificate.encode(out);
+            }
         }
     }
 }
@@ -226,6 +233,7 @@ impl Decode for Record {
                 Self::State(Promises { view, changing, leave, enter, must_sign, slots, learning })
             }
             6 => Self::Learning(take_floor(input)?),
+            7 => Self::Skipped(Arc::new(CertifiedCheckpoint::decode(input)?)),
             other => {
                 return Err(DecodeError::Unknown { what: "record kind", found: other.into() });
             }
@@ -307,6 +315,12 @@ impl<T: VoteTable> Pbft<T> {
                 self.new_view = Some(new_view);
             }
             Record::Learning(floor) => self.learner = Some(Learner::new(self.now, floor)),
+            Record::Skipped(certificate) if certificate.checkpoint.seq > self.low => {
+                self.ahead = Some(certificate.clone());
+                self.move_window(certificate);
+            }
+            // The disk has a later certificate.
+            Record::Skipped(_) => {}
             Record::State(promises) => {
                 self.learner = promises.learning.map(|floor| Learner::new(self.now, floor));
                 (self.view, self.changing) = (promises.view, promises.changing);
@@ -333,12 +347,15 @@ impl<T: VoteTable> Pbft<T> {
         let (quorum, weak) = (self.membership.quorum(), self.membership.weak_quorum());
         let begun = self.new_view.clone().filter(|_| !self.changing);
         let selection = begun.and_then(|begun| select(&begun.view_changes, quorum, weak));
+        // Numbers up to where the window was moved may have been executed since.
+        self.reach_ahead();
         // Certificates that were learnt on the way into the view, or out of the last, still hold.
         let learnt = selection.as_ref().and_then(|selection| selection.stable.clone());
         let proved = self.leaving.as_ref().and_then(|leaving| leaving.content.stable.clone());
         for certificate in [learnt, proved].into_iter().flatten() {
             self.on_certificate(Arc::new(certificate));
         }
+        self.skip_to_ahead();
         if let Some(selection) = &selection {
             self.adopt(selection);
         }

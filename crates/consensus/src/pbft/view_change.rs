@@ -97,8 +97,8 @@ impl<T: VoteTable> Pbft<T> {
         self.candidates.clear();
         self.parked.clear();
         self.failed_views = self.failed_views.saturating_add(1);
-        // One that lags may have voted far above its own checkpoint; what it says is held against
-        // the window of the highest one that it can prove.
+        // What lies below the highest certificate that we know is decided, and nobody need hear of
+        // it, though we may not have reached it.
         let highest = [&self.stable, &self.ahead].into_iter().flatten();
         let stable = highest.max_by_key(|certificate| certificate.checkpoint.seq).cloned();
         let low = stable.as_ref().map_or(SeqNum(0), |certificate| certificate.checkpoint.seq);
@@ -280,18 +280,13 @@ impl<T: VoteTable> Pbft<T> {
         self.entered_at = self.now;
         self.view_changes.retain(|_, vc| vc.content.view > view);
         self.new_view = Some(new_view.clone());
-        self.persist(&Record::Enter(new_view.clone()), Some(Promise::Enter(new_view)));
         self.status_deadline = self.now + self.settings.status_interval;
-        // What an older view proposed far above what we reached, and we promised nothing for, goes:
-        // one that lags would keep a window of it for each view.
-        let reach = self.high().0 + self.settings.window;
-        self.slots.retain(|seq, slot| seq.0 <= reach || slot.accepted.is_some());
         if let Some(stable) = selection.stable.clone() {
             self.on_certificate(Arc::new(stable));
-            if self.ahead.is_some() {
-                self.catch_up();
-            }
         }
+        self.skip_to_ahead();
+        self.catch_up();
+        self.persist(&Record::Enter(new_view.clone()), Some(Promise::Enter(new_view)));
         self.adopt(&selection);
         self.requeue(&selection);
         self.vote_for(&selection);

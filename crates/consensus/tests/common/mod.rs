@@ -7,7 +7,9 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_consensus::pbft::{Pbft, PbftMessage, Recovery};
+use tercio_consensus::pbft::{
+    Pbft, PbftMessage, Recovery, SignedNewView, SignedViewChange, ViewChange,
+};
 use tercio_consensus::*;
 use tercio_crypto::{Instance, Keyring, SecretKey, Signer, Verified};
 use tercio_types::*;
@@ -441,4 +443,24 @@ pub fn to_all(net: &mut Net, package: &Package) {
             net.request(i, package);
         }
     }
+}
+
+/// A VIEW-CHANGE that knows no certificate and binds nobody.
+pub fn view_change(net: &Net, from: usize, view: u64) -> Arc<SignedViewChange> {
+    let content = ViewChange {
+        view: View(view),
+        stable: None,
+        prepared: vec![],
+        preprepared: vec![],
+        blamed: vec![],
+    };
+    let signer = signer(&net.membership, from);
+    Arc::new(SignedViewChange::new(ReplicaId(from as u16), content, &signer, SUITE))
+}
+
+/// A NEW-VIEW, signed by `from`, of these VIEW-CHANGEs.
+pub fn new_view(net: &Net, from: usize, view: u64, vcs: Vec<Arc<SignedViewChange>>) -> PbftMessage {
+    let signer = signer(&net.membership, from);
+    let sender = ReplicaId(from as u16);
+    PbftMessage::NewView(Arc::new(SignedNewView::new(sender, View(view), vcs, &signer, SUITE)))
 }

@@ -25,15 +25,14 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds for `n` replicas: numbers run two windows above the stable checkpoint, one to
-    /// work in and one to park in; a number of the second may have a proposal that is parked and
-    /// something else besides; and one that lags keeps the window of a new view that begins above
-    /// its own. Each replica has a vote of each phase at each number of the first two, and a signed
+    /// The bounds for `n` replicas: numbers run two windows above the low watermark, one to work in
+    /// and one to park in; a number of the second may have a proposal that is parked and something
+    /// else besides. Each replica has a vote of each phase at each number of the two, and a signed
     /// state at each checkpoint of a window and of eight beyond.
     #[must_use]
     pub fn new(settings: &Settings, n: usize) -> Self {
         let window = settings.window as usize;
-        let (slots, votes, pending) = (4 * window, 4 * n * window, settings.pool.total_ops);
+        let (slots, votes, pending) = (3 * window, 4 * n * window, settings.pool.total_ops);
         let checkpoints = n * ((settings.window / settings.checkpoint_interval) as usize + 8);
         Self { most: Held { slots, votes, checkpoints, pending } }
     }
@@ -61,10 +60,10 @@ mod tests {
         let settings = Settings { window: 16, checkpoint_interval: 8, ..Settings::default() };
         let bounds = Bounds::new(&settings, 4);
         let pending = settings.pool.total_ops;
-        let most = Held { slots: 64, votes: 256, checkpoints: 40, pending };
+        let most = Held { slots: 48, votes: 256, checkpoints: 40, pending };
         bounds.held(ReplicaId(0), most).unwrap();
         for held in [
-            Held { slots: 65, ..most },
+            Held { slots: 49, ..most },
             Held { votes: 257, ..most },
             Held { checkpoints: 41, ..most },
             Held { pending: most.pending + 1, ..most },
