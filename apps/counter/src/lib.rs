@@ -99,7 +99,8 @@ impl Application for Counter {
         Some(self.tree.top())
     }
 
-    /// One chunk a client: its id in big-endian, and its count in little-endian.
+    /// One chunk a client: its id in big-endian, and its count in little-endian. All at once: there are
+    /// as few as clients.
     fn snapshot(&mut self) -> Snapshot {
         let label = |client: &ClientId| Bytes::copy_from_slice(&client.0.to_be_bytes());
         let chunk = |count: &u64| Bytes::copy_from_slice(&count.to_le_bytes());
