@@ -6,20 +6,20 @@
 //! - A request that the application's check refuses, or that comes while the replica is busy, is
 //!   answered REJECT and never reaches the protocol.
 //! - A message of the protocol is authenticated and encoded once, whoever and how many get it.
-//! - What the protocol delivers is executed in order; when it asks to catch up, blocks are fetched
-//!   once all that was delivered is executed ([`crate::sync`]), or first a state, when the blocks
-//!   are gone or more bytes than it ([`crate::transfer`]).
+//! - What the protocol delivers is executed in order. What a replica lacks it fetches from others,
+//!   which it serves, too (`fetch`).
+
+mod fetch;
 
 use super::manners::Manners;
 use super::{Outbox, Question, Reached, ToExecute, ToLog, ToOrder, execute::proposal_time};
 use crate::NodeError;
 use crate::divergence::Divergences;
 use crate::node::{NodeStatus, VerifySettings};
-use crate::repair::{Repair, RepairStep};
+use crate::repair::Repair;
 use crate::serving::Serving;
-use crate::sync::{CatchUp, FetchBlocks, Step, SyncSettings};
-use crate::transfer::message::FetchState;
-use crate::transfer::{self, Transfer};
+use crate::sync::{CatchUp, SyncSettings};
+use crate::transfer::Transfer;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use tercio_types::{
     ReplicaId, RequestSeq, SeqNum, Suite,
 };
 use tercio_wire::reject::{Reason, Reject};
-use tercio_wire::{Decode, Encode, Forward, Frame, Key, Kind, Message, Received, Request};
+use tercio_wire::{Encode, Forward, Frame, Key, Kind, Message, Received, Request};
 
 /// When a client may try again that came while later stages were behind.
 const BEHIND: Duration = Duration::from_millis(20);
@@ -226,67 +226,15 @@ impl<P: Protocol> OrderStage<P> {
                 self.on_fetch(&fetch, now, out);
                 Ok(())
             }
-            Ok(Inbound::Blocks(blocks)) => {
-                if let Principal::Replica(peer) = from {
-                    let height = Height(blocks.message.seq);
-                    if self.repair.expects(peer, height) {
-                        let step = self.repair.on_blocks(peer, &blocks.message.body, now)?;
-                        self.do_repair(step, out);
-                        return Ok(());
-                    }
-                    self.catch_up.on_blocks(peer, height, &blocks.message.body, now);
-                    self.do_catch_up(now, out);
-                }
-                Ok(())
-            }
+            Ok(Inbound::Blocks(blocks)) => self.on_blocks(&blocks, now, out),
             Ok(Inbound::FetchState(fetch)) => {
                 self.on_fetch_state(&fetch, now, out);
                 Ok(())
             }
             Ok(Inbound::State(state)) => {
-                if let Principal::Replica(peer) = from {
-                    let Plain { seq: number, body, .. } = &state.message;
-                    if Divergences::is_about(*number) {
-                        if let Err(reason) = self.divergences.on_state(peer, *number, body) {
-                            self.drop(reason);
-                        }
-                        return Ok(());
-                    }
-                    self.transfer.on_state(peer, *number, body, now);
-                    self.do_transfer(now, out);
-                }
+                self.on_state(&state, now, out);
                 Ok(())
             }
-        }
-    }
-
-    /// A replica wants pieces of state.
-    fn on_fetch_state(
-        &mut self,
-        fetch: &Verified<Received<Plain>>,
-        now: Instant,
-        out: &mut Outbox,
-    ) {
-        let Principal::Replica(by) = fetch.sender() else { return };
-        let Plain { seq: number, body, .. } = &fetch.message;
-        let Ok(request) = FetchState::from_bytes(body, self.suite) else {
-            return self.drop("fetch_state_malformed");
-        };
-        if Divergences::is_about(*number) {
-            return match self.divergences.answer(by, &request) {
-                Some(body) => self.send(by, &Plain { kind: Kind::STATE, seq: *number, body }, out),
-                None => self.drop("divergence_not_known"),
-            };
-        }
-        let asked = self.serving.ask_state(by, *number, request);
-        asked.unwrap_or_else(|reason| self.drop(reason));
-        self.serve(now, out);
-    }
-
-    /// Has the log read what others may be given now.
-    fn serve(&mut self, now: Instant, out: &mut Outbox) {
-        while let Some(command) = self.serving.poll(now) {
-            out.log.push_back(command);
         }
     }
 
@@ -340,17 +288,6 @@ impl<P: Protocol> OrderStage<P> {
         }
     }
 
-    /// A replica wants blocks.
-    fn on_fetch(&mut self, fetch: &Verified<Received<Plain>>, now: Instant, out: &mut Outbox) {
-        let Principal::Replica(by) = fetch.sender() else { return };
-        let Plain { seq, body, .. } = &fetch.message;
-        let Ok(request) = FetchBlocks::decode(*seq, body, self.suite) else {
-            return self.drop("fetch_malformed");
-        };
-        self.serving.ask_blocks(by, request).unwrap_or_else(|reason| self.drop(reason));
-        self.serve(now, out);
-    }
-
     fn drop(&mut self, reason: &'static str) {
         *self.dropped.entry(reason).or_default() += 1;
     }
@@ -390,21 +327,7 @@ impl<P: Protocol> OrderStage<P> {
                 self.tell(Event::Verdict { seq, digest, accept }, now, out)
             }
             ToOrder::Replayed { certificate, windows } => {
-                self.head = Head::at(&certificate.checkpoint);
-                // Others go on meanwhile. To compare states here and there on the way to where they
-                // are would cost more than to get there.
-                if let (None, Some(ahead)) = (&windows, self.protocol.ahead()) {
-                    self.catch_up.raise(ahead);
-                }
-                let is_there = self.catch_up.on_replayed(&certificate, now);
-                self.do_catch_up(now, out);
-                if !is_there {
-                    return Ok(());
-                }
-                self.target = None;
-                out.log.push_back(ToLog::Unstage);
-                let windows = windows.expect("the state was compared at the target");
-                self.tell(Event::CaughtUp { certificate, windows }, now, out)
+                self.on_replayed(certificate, windows, now, out)
             }
             ToOrder::Pieces(pieces) => {
                 self.transfer.on_own(*pieces, now);
@@ -412,19 +335,7 @@ impl<P: Protocol> OrderStage<P> {
                 Ok(())
             }
             ToOrder::Installed { certificate, windows } => {
-                self.transfer.on_installed();
-                self.head = Head::at(&certificate.checkpoint);
-                // Others have gone on meanwhile: so far at once, with one comparison of states.
-                let seq = |target: &Arc<CertifiedCheckpoint>| target.checkpoint.seq;
-                let targets = self.target.take().into_iter().chain(self.protocol.ahead());
-                match targets.max_by_key(seq).filter(|target| seq(target) > seq(&certificate)) {
-                    Some(target) => {
-                        self.target = Some(target.clone());
-                        self.begin_blocks(target, now, out);
-                        Ok(())
-                    }
-                    None => self.tell(Event::CaughtUp { certificate, windows }, now, out),
-                }
+                self.on_installed(certificate, windows, now, out)
             }
             ToOrder::State { to, number, body } => {
                 self.serving.gave_state(to, body.len(), now);
@@ -563,87 +474,6 @@ impl<P: Protocol> OrderStage<P> {
             }
         }
         Ok(())
-    }
-
-    /// Begins to catch up when everything that was delivered is executed: only then is it known
-    /// where the chain goes on, and nobody else uses the state.
-    fn begin_catch_up(&mut self, now: Instant, out: &mut Outbox) {
-        if self.executing > 0 {
-            return;
-        }
-        if let Some(target) = self.wanted.take() {
-            let behind = target.checkpoint.height.0.saturating_sub(self.head.height.0);
-            self.target = Some(target.clone());
-            if behind > self.state_after {
-                self.begin_transfer(true, now, out);
-            } else {
-                self.begin_blocks(target, now, out);
-            }
-        }
-    }
-
-    fn begin_blocks(&mut self, target: Arc<CertifiedCheckpoint>, now: Instant, out: &mut Outbox) {
-        let head = (self.head.height, self.head.block, self.head.seq);
-        self.catch_up.begin(target, head, now);
-        self.do_catch_up(now, out);
-    }
-
-    /// Looks for a state to fetch; with `undecided`, if that is the shorter way.
-    fn begin_transfer(&mut self, undecided: bool, now: Instant, out: &mut Outbox) {
-        self.transfer.begin((self.head.height, self.head.seq), undecided, now);
-        self.do_transfer(now, out);
-    }
-
-    fn do_transfer(&mut self, now: Instant, out: &mut Outbox) {
-        while let Some(step) = self.transfer.poll() {
-            match step {
-                transfer::Step::Ask { to, number, request } => {
-                    let body = request.to_bytes();
-                    self.send(to, &Plain { kind: Kind::FETCH_STATE, seq: number, body }, out);
-                }
-                transfer::Step::Own => {
-                    out.execute.push_back(ToExecute::Pieces);
-                    out.log.push_back(ToLog::Staged);
-                }
-                transfer::Step::Stage(pieces, limit) => {
-                    out.log.push_back(ToLog::Stage { pieces, limit });
-                }
-                transfer::Step::Install(install) => {
-                    out.execute.push_back(ToExecute::Install(install));
-                }
-                transfer::Step::Blocks => {
-                    if let Some(target) = self.target.clone() {
-                        self.begin_blocks(target, now, out);
-                    }
-                }
-            }
-        }
-    }
-
-    fn do_catch_up(&mut self, now: Instant, out: &mut Outbox) {
-        while let Some(step) = self.catch_up.poll() {
-            match step {
-                Step::NobodyHas => self.begin_transfer(false, now, out),
-                Step::Ask { to, request } => {
-                    let (seq, body) = (request.from.0, request.body());
-                    self.send(to, &Plain { kind: Kind::FETCH_BLOCKS, seq, body }, out);
-                }
-                Step::Replay(blocks) => out.execute.push_back(ToExecute::Replay(blocks)),
-            }
-        }
-    }
-
-    fn do_repair(&mut self, steps: impl IntoIterator<Item = RepairStep>, out: &mut Outbox) {
-        for step in steps {
-            match step {
-                RepairStep::Scrub(bytes) => out.log.push_back(ToLog::Scrub { bytes }),
-                RepairStep::Place(copies) => out.log.push_back(ToLog::Repair { copies }),
-                RepairStep::Ask { to, request } => {
-                    let (seq, body) = (request.from.0, request.body());
-                    self.send(to, &Plain { kind: Kind::FETCH_BLOCKS, seq, body }, out);
-                }
-            }
-        }
     }
 
     fn send(&mut self, to: ReplicaId, message: &impl Message, out: &mut Outbox) {
