@@ -11,12 +11,18 @@
 //!   the digests that the next headers will carry.
 //! - A system operation stands alone in its package. It can add a client: the membership is then
 //!   another one, from the next block on ([`Engine::membership`]).
-//! - A checkpoint names everything by digest, and a snapshot restores exactly that or fails.
+//! - A checkpoint names everything by digest, and a snapshot restores exactly that or fails (`restore`).
+
+mod answers;
+mod restore;
+
+pub use restore::{APP, CLIENT, ENGINE, RestoreError, engine_chunk_holds};
 
 use crate::client_table::{Admission, ClientTable};
-use crate::reply::{PackageReply, Status, result_leaf, results_digest};
+use crate::reply::{PackageReply, Status, results_digest};
 use crate::system::{Decision, decide, membership_digest};
-use crate::{AppError, Application, Context, Operation, Proposal, Replies, Snapshot, TreeTop};
+use crate::{AppError, Application, Context, Operation, Proposal, Replies, TreeTop};
+use answers::Answers;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -24,19 +30,10 @@ use std::sync::Arc;
 use tercio_crypto::{hash, merkle_root};
 use tercio_types::{
     Batch, BlockHeader, Checkpoint, ClientId, Digest, EMPTY_ROOT, Height, Membership, OpKind,
-    Package, RequestSeq, RequestWindow, SeqNum, Suite, Timestamp,
+    RequestSeq, RequestWindow, SeqNum, Suite, Timestamp,
 };
-use tercio_wire::{DecodeError, Reader, block_hash, list};
+use tercio_wire::{block_hash, list};
 use thiserror::Error;
-
-/// Labels of a snapshot start with one of these bytes. What follows is the label in the tree of
-/// that part: the checkpoint's `state` is the root over the application's chunks, its `clients`
-/// over the client table's; the engine's single chunk follows from its `results`.
-pub const APP: u8 = b'a';
-/// See [`APP`].
-pub const CLIENT: u8 = b'c';
-/// See [`APP`].
-pub const ENGINE: u8 = b'e';
 
 /// The latest time that a primary can propose, in microseconds since the Unix epoch: however it
 /// lies, there is room for time to go on rising with every block.
@@ -64,34 +61,6 @@ pub struct Divergence {
     pub logged: String,
     /// Its value here.
     pub computed: String,
-}
-
-/// Why a snapshot was not restored. The engine is of no use then.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum RestoreError {
-    /// A label is unknown, missing, or not above the one before.
-    #[error("snapshot label {0:02x?} is out of place")]
-    Label(Bytes),
-    /// The snapshot has no engine chunk.
-    #[error("the snapshot has no engine chunk")]
-    NoEngine,
-    /// A chunk cannot be read.
-    #[error("snapshot chunk: {0}")]
-    Chunk(#[from] DecodeError),
-    /// The application refused its chunks.
-    #[error("application: {0}")]
-    Application(#[from] AppError),
-    /// What was restored is not what the checkpoint names.
-    #[error("{what} is {found}, but the checkpoint has {expected}")]
-    Mismatch {
-        /// Which part.
-        what: &'static str,
-        /// The checkpoint's digest or number.
-        expected: String,
-        /// What the snapshot gives.
-        found: String,
-    },
 }
 
 /// What a block left behind for the headers `lag` heights above.
@@ -470,87 +439,6 @@ impl Engine {
         self.app.state_top()
     }
 
-    /// All that [`Self::restore`] needs beside the checkpoint of the same moment, as labelled
-    /// chunks.
-    pub fn snapshot(&mut self) -> Snapshot {
-        let mut engine = Vec::new();
-        if self.lag > 0 {
-            engine.extend_from_slice(&self.before_lagged.0);
-        }
-        for block in &self.lagged {
-            engine.extend_from_slice(&block.root.0);
-            engine.extend_from_slice(&block.state.0);
-        }
-        let (app, clients) = (self.app.snapshot(), self.clients.snapshot());
-        let bytes = app.bytes() + clients.bytes() + engine.len() as u64;
-        let label = |kind: u8, rest: &[u8]| Bytes::from([&[kind], rest].concat());
-        let app = app.map(move |(rest, chunk)| (label(APP, &rest), chunk));
-        let clients = clients.map(move |(rest, chunk)| (label(CLIENT, &rest), chunk));
-        let engine = (label(ENGINE, b""), Bytes::from(engine));
-        Snapshot::new(bytes, app.chain(clients).chain(std::iter::once(engine)))
-    }
-
-    /// Goes to the state of `checkpoint`, which the caller knows to be certified, and of which
-    /// `chunks` are the snapshot.
-    ///
-    /// # Errors
-    /// When the chunks do not give the digests that the checkpoint names. The state is unspecified
-    /// then, and the caller makes a new engine.
-    pub fn restore(
-        &mut self,
-        checkpoint: &Checkpoint,
-        chunks: &[(Bytes, Bytes)],
-    ) -> Result<(), RestoreError> {
-        expect("epoch", checkpoint.epoch, self.genesis.epoch())?;
-        self.clients = ClientTable::new(self.suite);
-        let mut app = Vec::new();
-        let mut engine = None;
-        let mut last: Option<&Bytes> = None;
-        for (label, chunk) in chunks {
-            let misplaced = || RestoreError::Label(label.clone());
-            if last.is_some_and(|last| last >= label) {
-                return Err(misplaced());
-            }
-            last = Some(label);
-            match label.first() {
-                Some(&APP) => app.push((label.slice(1..), chunk.clone())),
-                Some(&CLIENT) => self.clients.restore(&label[1..], chunk)?,
-                Some(&ENGINE) if label.len() == 1 => engine = Some(chunk),
-                _ => return Err(misplaced()),
-            }
-        }
-        self.restore_results(engine.ok_or(RestoreError::NoEngine)?, checkpoint)?;
-        self.app.restore(&app)?;
-        expect("state", checkpoint.state, self.app.state_digest())?;
-        expect("client table", checkpoint.clients, self.clients.digest())?;
-        self.restore_membership()?;
-        expect("membership", checkpoint.membership, self.membership_digest)?;
-        self.seq = checkpoint.seq;
-        self.height = checkpoint.height;
-        self.block = checkpoint.block;
-        self.time = checkpoint.time;
-        Ok(())
-    }
-
-    /// The genesis' membership with the clients that the table says were added.
-    fn restore_membership(&mut self) -> Result<(), RestoreError> {
-        let mut membership = Membership::clone(&self.genesis);
-        for (client, info) in self.clients.added() {
-            if membership.next_client() != Some(client) {
-                return Err(DecodeError::NotCanonical("added clients").into());
-            }
-            membership = membership.with_client(info.clone());
-        }
-        self.set_membership(Arc::new(membership));
-        Ok(())
-    }
-
-    fn restore_results(&mut self, chunk: &Bytes, to: &Checkpoint) -> Result<(), RestoreError> {
-        let chained = chained_results(self.suite, self.lag, to, chunk)?;
-        (self.before_lagged, self.lagged, self.results) = chained;
-        expect("results", to.results, self.results)
-    }
-
     /// Primary, with proposal hooks: which packages of a batch to propose, by index, and in which
     /// order. System packages are not the application's to judge; they come last.
     pub fn build_proposal(&mut self, batch: &Batch) -> Vec<usize> {
@@ -618,80 +506,6 @@ fn read(app: &dyn Application, height: Height, question: &[u8], out: &mut Vec<u8
     }
 }
 
-/// The chained results before the last `lag` blocks, those blocks, and the results after them, as
-/// an engine's chunk has them.
-fn chained_results(
-    suite: Suite,
-    lag: u16,
-    to: &Checkpoint,
-    chunk: &Bytes,
-) -> Result<(Digest, VecDeque<Lagged>, Digest), DecodeError> {
-    const WHAT: &str = "engine chunk";
-    let mut input = Reader::new(chunk.clone(), suite);
-    // Without a lag the checkpoint has it all.
-    let mut results = if lag == 0 { to.results } else { input.digest(WHAT)? };
-    let before = if lag == 0 { EMPTY_ROOT } else { results };
-    let mut lagged = VecDeque::new();
-    for _ in 0..to.height.0.min(lag.into()) {
-        let (root, state) = (input.digest(WHAT)?, input.digest(WHAT)?);
-        results = hash(suite, &[&results.0, &root.0, &state.0]);
-        lagged.push_back(Lagged { root, state, results });
-    }
-    input.finish()?;
-    Ok((before, lagged, results))
-}
-
-/// Whether `chunk` is the engine's own chunk at a certified checkpoint: no tree is over it, but
-/// the checkpoint's results follow from it. Empty when headers carry nothing late.
-#[must_use]
-pub fn engine_chunk_holds(suite: Suite, lag: u16, to: &Checkpoint, chunk: &Bytes) -> bool {
-    chained_results(suite, lag, to, chunk).is_ok_and(|(_, _, results)| results == to.results)
-}
-
-/// Writes the replies of a block, package by package, and keeps fresh results.
-struct Answers<'a> {
-    suite: Suite,
-    clients: &'a mut ClientTable,
-    results: &'a Replies,
-    /// The next of `results`.
-    next: usize,
-    leaves: &'a mut Vec<Digest>,
-    bodies: &'a mut Vec<u8>,
-}
-
-impl Answers<'_> {
-    /// Appends the results of a package; gives where they stand, and their digest.
-    fn answer(&mut self, package: &Package, admissions: &[Admission]) -> (Range<usize>, Digest) {
-        let (client, from) = (package.client, self.bodies.len());
-        self.leaves.clear();
-        list::encode(self.bodies, package.ops.len(), |i, out| {
-            let seq = RequestSeq(package.first.0 + i as u64);
-            let start = out.len();
-            match admissions[i] {
-                Admission::Fresh => {
-                    // The result of a read, or of a system operation, brings its own status.
-                    if package.kind == OpKind::User {
-                        out.push(Status::Executed as u8);
-                    }
-                    out.extend_from_slice(self.results.get(self.next));
-                    self.next += 1;
-                }
-                Admission::Duplicate => match self.clients.kept(client, seq) {
-                    Some(result) => out.extend_from_slice(result),
-                    None => out.push(Status::NoLongerKept as u8),
-                },
-                Admission::Beyond => out.push(Status::BeyondWindow as u8),
-            }
-            let result = &out[start..];
-            self.leaves.push(result_leaf(self.suite, client, seq, result));
-            if admissions[i] == Admission::Fresh {
-                self.clients.keep(client, seq, result);
-            }
-        });
-        (from..self.bodies.len(), merkle_root(self.suite, self.leaves))
-    }
-}
-
 fn proposal(batch: &Batch) -> Proposal {
     let user = batch.packages.iter().enumerate().filter(|(_, p)| p.kind == OpKind::User);
     let operations = user.flat_map(|(index, package)| {
@@ -699,16 +513,4 @@ fn proposal(batch: &Batch) -> Proposal {
         package.numbered().map(move |(seq, op)| (index, Operation { client, seq, op }))
     });
     Proposal { time: batch.time, operations: operations.collect() }
-}
-
-fn expect<T: PartialEq + ToString>(
-    what: &'static str,
-    expected: T,
-    found: T,
-) -> Result<(), RestoreError> {
-    if expected == found {
-        return Ok(());
-    }
-    let (expected, found) = (expected.to_string(), found.to_string());
-    Err(RestoreError::Mismatch { what, expected, found })
 }

@@ -1,0 +1,57 @@
+//! What the packages of a block are answered.
+
+use crate::Replies;
+use crate::client_table::{Admission, ClientTable};
+use crate::reply::{Status, result_leaf};
+use std::ops::Range;
+use tercio_crypto::merkle_root;
+use tercio_types::{Digest, OpKind, Package, RequestSeq, Suite};
+use tercio_wire::list;
+
+/// Writes the replies of a block, package by package, and keeps fresh results.
+pub(super) struct Answers<'a> {
+    pub(super) suite: Suite,
+    pub(super) clients: &'a mut ClientTable,
+    pub(super) results: &'a Replies,
+    /// The next of `results`.
+    pub(super) next: usize,
+    pub(super) leaves: &'a mut Vec<Digest>,
+    pub(super) bodies: &'a mut Vec<u8>,
+}
+
+impl Answers<'_> {
+    /// Appends the results of a package; gives where they stand, and their digest.
+    pub(super) fn answer(
+        &mut self,
+        package: &Package,
+        admissions: &[Admission],
+    ) -> (Range<usize>, Digest) {
+        let (client, from) = (package.client, self.bodies.len());
+        self.leaves.clear();
+        list::encode(self.bodies, package.ops.len(), |i, out| {
+            let seq = RequestSeq(package.first.0 + i as u64);
+            let start = out.len();
+            match admissions[i] {
+                Admission::Fresh => {
+                    // The result of a read, or of a system operation, brings its own status.
+                    if package.kind == OpKind::User {
+                        out.push(Status::Executed as u8);
+                    }
+                    out.extend_from_slice(self.results.get(self.next));
+                    self.next += 1;
+                }
+                Admission::Duplicate => match self.clients.kept(client, seq) {
+                    Some(result) => out.extend_from_slice(result),
+                    None => out.push(Status::NoLongerKept as u8),
+                },
+                Admission::Beyond => out.push(Status::BeyondWindow as u8),
+            }
+            let result = &out[start..];
+            self.leaves.push(result_leaf(self.suite, client, seq, result));
+            if admissions[i] == Admission::Fresh {
+                self.clients.keep(client, seq, result);
+            }
+        });
+        (from..self.bodies.len(), merkle_root(self.suite, self.leaves))
+    }
+}
