@@ -340,6 +340,7 @@ impl Client {
     /// # Panics
     /// When there is no room.
     pub fn submit(&mut self, draft: &Draft, now_ns: u64) -> Result<u64, ClientError> {
+        self.link.make_way();
         let link = &mut self.link;
         let (number, sent) = self.session.send(draft, now_ns, |frame| link.send(frame))?;
         sent?;

@@ -170,6 +170,8 @@ pub struct Engine {
     pointers: Vec<exec::Pointer>,
     /// The request that runs came by itself.
     alone: bool,
+    /// What the next request will look at first has been asked for.
+    expected: bool,
 }
 
 impl fmt::Debug for Engine {
@@ -193,12 +195,19 @@ impl Engine {
             spare: Vec::new(),
             pointers: Vec::new(),
             alone: false,
+            expected: false,
         }
     }
 
     /// Calls under `capability` go to `service` from now on.
     pub fn serve(&mut self, capability: Capability, service: Box<dyn Service>) {
         self.services.push((capability, service));
+    }
+
+    /// The number of its thread.
+    #[must_use]
+    pub const fn plane(&self) -> usize {
+        self.plane
     }
 
     /// The memory.
@@ -213,31 +222,44 @@ impl Engine {
         self.counters
     }
 
-    /// Runs a batch; hands each answer to `reply`. `reliable` says whether its transport neither
-    /// loses nor duplicates nor reorders.
+    /// Asks for what a request will look at first, so that it is on its way already when
+    /// [`Engine::run`] comes to it. For one that comes by itself; nothing else depends on it.
+    pub fn expect(&mut self, view: &View<'_>, frame: &[u64]) {
+        exec::ask(view, [frame].into_iter(), &mut self.pointers);
+        self.expected = true;
+    }
+
+    /// Runs a batch; hands each answer to `reply`. `view` is this engine's own, of its memory;
+    /// `reliable` says whether the batch's transport neither loses nor duplicates nor reorders.
+    ///
+    /// # Panics
+    /// When the view is another thread's or of another memory.
     pub fn run(
         &mut self,
+        view: &View<'_>,
         batch: &Batch,
         reliable: bool,
         now_ns: u64,
         mut reply: impl FnMut(Peer, &[u64]),
     ) {
-        let memory = Arc::clone(&self.memory);
+        assert!(view.is_of(&self.memory, self.plane), "the view is not this engine's");
+        let expected = std::mem::take(&mut self.expected) && batch.len() == 1;
         for group in batch.frames.chunks(GROUP) {
-            let view = memory.view(self.plane);
             let frame = |range: &Range<usize>| &batch.words[range.clone()];
             let requests = group.iter().map(|(_, range)| frame(range));
-            exec::ask(&view, requests, &mut self.pointers);
+            if !expected {
+                exec::ask(view, requests, &mut self.pointers);
+            }
             // Nothing is to be done beside a lone request's second miss.
             self.alone = group.len() == 1;
             if !self.alone {
-                exec::follow(&view, &mut self.pointers);
+                exec::follow(view, &mut self.pointers);
             }
             for (peer, range) in group {
                 // By reference: see `exec` on copies.
                 match &Request::decode(frame(range)) {
                     Ok(request) => {
-                        self.request(&view, *peer, request, reliable, now_ns, &mut reply);
+                        self.request(view, *peer, request, reliable, now_ns, &mut reply);
                     }
                     Err((why, Some(header))) => self.reject(*peer, header, *why, &mut reply),
                     // Not even a header: there is nothing to answer to.

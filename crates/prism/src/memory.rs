@@ -338,6 +338,11 @@ impl Drop for View<'_> {
 pub(crate) type Scratch = [AtomicU64; SCRATCH_BYTES / 8];
 
 impl View<'_> {
+    /// Whether it is this thread's, of this memory.
+    pub(crate) fn is_of(&self, memory: &Memory, plane: usize) -> bool {
+        std::ptr::eq(self.memory, memory) && self.plane == plane
+    }
+
     /// Finds `len` bytes at `addr`, after every check that stands before an access.
     #[inline]
     pub(crate) fn locate<'a>(

@@ -8,9 +8,11 @@
 
 use crate::clock;
 use crate::engine::{Batch, Engine, Peer};
+use crate::memory::View;
 use crate::transport::Port;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -71,77 +73,127 @@ impl Server {
     /// # Errors
     /// When a port fails.
     pub fn run(&mut self, stop: &AtomicBool, delay_ns: &AtomicU64) -> io::Result<()> {
-        let (mut batch, mut lost) = (Batch::default(), Vec::new());
-        let mut held: VecDeque<Held> = VecDeque::new();
-        let (mut batches, mut polls, mut idle) = (0u32, 0u32, 0u32);
-        let mut now_ns = clock::now_ns();
-        let mut maintained_ns = now_ns;
-        let (mut empty, single) = (vec![0u32; self.ports.len()], self.ports.len() == 1);
+        let memory = Arc::clone(self.engine.memory());
+        let mut turn = Turn::new(self.ports.len());
+        let (mut batches, mut maintained_ns) = (0u32, turn.now_ns);
         delay_ns.fetch_max(self.options.delay_ns, Ordering::Relaxed);
         while !stop.load(Ordering::Relaxed) {
-            let delay = delay_ns.load(Ordering::Relaxed);
-            idle += 1;
-            // Where all rest, all are looked at.
-            let cold_every = if idle > RESTS_AFTER || single { 1 } else { COLD_EVERY };
-            for (index, (port, empty)) in self.ports.iter_mut().zip(&mut empty).enumerate() {
-                *empty = empty.saturating_add(1);
-                if *empty > COLD_AFTER && !(polls + index as u32 * 64).is_multiple_of(cold_every) {
-                    continue;
-                }
-                batch.clear();
-                port.poll(&mut batch, &mut lost)?;
-                lost.drain(..).for_each(|peer| self.engine.peer_lost(peer));
-                if batch.is_empty() {
-                    continue;
-                }
-                (idle, *empty) = (0, 0);
-                batches = batches.wrapping_add(1);
-                if delay > 0 {
-                    now_ns = clock::now_ns();
-                    let due_ns = now_ns + delay;
-                    self.engine.run(&batch, port.is_reliable(), now_ns, |to, frame| {
-                        held.push_back(Held { due_ns, port: index, to, frame: frame.to_vec() });
-                    });
-                } else {
-                    self.engine.run(&batch, port.is_reliable(), now_ns, |to, frame| {
-                        port.send(to, frame);
-                    });
-                    port.flush();
-                }
-                if batches.is_multiple_of(COLLECT_EVERY) {
-                    self.engine.memory().collect();
-                }
-            }
-            if !held.is_empty() {
-                idle = 0;
-                self.release(&mut held, clock::now_ns());
-            }
-            polls = polls.wrapping_add(1);
-            if idle > RESTS_AFTER && !self.options.busy {
+            let rests = turn.idle > RESTS_AFTER && !self.options.busy;
+            if rests {
                 clock::rest(REST);
-            } else if !polls.is_multiple_of(LOOK_EVERY) {
-                continue;
             }
-            now_ns = clock::now_ns();
-            if now_ns - maintained_ns >= MAINTAIN_NS {
-                maintained_ns = now_ns;
-                self.engine.memory().collect();
-                self.engine.maintain(now_ns);
+            // Taken before a request comes, so that none waits for it, and let go of after each batch.
+            let view = memory.view(self.engine.plane());
+            let delay = delay_ns.load(Ordering::Relaxed);
+            let looks = if rests { 1 } else { LOOK_EVERY };
+            let mut ran = false;
+            for _ in 0..looks {
+                ran = self.turn(&view, &mut turn, delay)?;
+                if ran {
+                    break;
+                }
+            }
+            drop(view);
+            if ran {
+                batches = batches.wrapping_add(1);
+                if batches.is_multiple_of(COLLECT_EVERY) {
+                    memory.collect();
+                }
+                if !batches.is_multiple_of(LOOK_EVERY) {
+                    continue;
+                }
+            }
+            turn.now_ns = clock::now_ns();
+            if turn.now_ns - maintained_ns >= MAINTAIN_NS {
+                maintained_ns = turn.now_ns;
+                memory.collect();
+                self.engine.maintain(turn.now_ns);
             }
         }
         Ok(())
     }
 
-    fn release(&mut self, held: &mut VecDeque<Held>, now_ns: u64) {
-        let mut touched = 0u64;
-        while let Some(Held { port, to, frame, .. }) = held.pop_front_if(|h| h.due_ns <= now_ns) {
-            self.ports[port].send(to, &frame);
-            touched |= 1 << (port % 64);
-        }
-        for (index, port) in self.ports.iter_mut().enumerate() {
-            if touched >> (index % 64) & 1 == 1 {
+    /// Looks at each port once. Says whether requests came.
+    #[inline]
+    fn turn(&mut self, view: &View<'_>, turn: &mut Turn, delay_ns: u64) -> io::Result<bool> {
+        let Turn { batch, lost, held, empty, polls, idle, now_ns } = turn;
+        let mut ran = false;
+        *polls = polls.wrapping_add(1);
+        *idle = idle.saturating_add(1);
+        // Where all rest, all are looked at.
+        let cold_every = if *idle > RESTS_AFTER || empty.len() == 1 { 1 } else { COLD_EVERY };
+        for (index, (port, empty)) in self.ports.iter_mut().zip(empty).enumerate() {
+            *empty = empty.saturating_add(1);
+            if *empty > COLD_AFTER && !(*polls + index as u32 * 64).is_multiple_of(cold_every) {
+                continue;
+            }
+            batch.clear();
+            let engine = &mut self.engine;
+            port.poll(batch, lost, &mut |frame| engine.expect(view, frame))?;
+            lost.drain(..).for_each(|peer| self.engine.peer_lost(peer));
+            if batch.is_empty() {
+                continue;
+            }
+            (ran, *idle, *empty) = (true, 0, 0);
+            if delay_ns > 0 {
+                *now_ns = clock::now_ns();
+                let due_ns = *now_ns + delay_ns;
+                self.engine.run(view, batch, port.is_reliable(), *now_ns, |to, frame| {
+                    held.push_back(Held { due_ns, port: index, to, frame: frame.to_vec() });
+                });
+            } else {
+                self.engine.run(view, batch, port.is_reliable(), *now_ns, |to, frame| {
+                    port.send(to, frame);
+                });
                 port.flush();
             }
+        }
+        if !held.is_empty() {
+            *idle = 0;
+            release(&mut self.ports, held, clock::now_ns());
+        }
+        Ok(ran)
+    }
+}
+
+/// What goes on from one look at the ports to the next.
+#[derive(Debug)]
+struct Turn {
+    batch: Batch,
+    lost: Vec<Peer>,
+    held: VecDeque<Held>,
+    /// For each port, the polls without a request.
+    empty: Vec<u32>,
+    polls: u32,
+    /// The same for all ports together.
+    idle: u32,
+    /// The time as of the last look at the clock.
+    now_ns: u64,
+}
+
+impl Turn {
+    fn new(ports: usize) -> Self {
+        Self {
+            batch: Batch::default(),
+            lost: Vec::new(),
+            held: VecDeque::new(),
+            empty: vec![0; ports],
+            polls: 0,
+            idle: 0,
+            now_ns: clock::now_ns(),
+        }
+    }
+}
+
+fn release(ports: &mut [Box<dyn Port>], held: &mut VecDeque<Held>, now_ns: u64) {
+    let mut touched = 0u64;
+    while let Some(Held { port, to, frame, .. }) = held.pop_front_if(|h| h.due_ns <= now_ns) {
+        ports[port].send(to, &frame);
+        touched |= 1 << (port % 64);
+    }
+    for (index, port) in ports.iter_mut().enumerate() {
+        if touched >> (index % 64) & 1 == 1 {
+            port.flush();
         }
     }
 }

@@ -7,7 +7,7 @@ mod common;
 use common::{Direct, OURS, PEER, THEIRS, connect, times, word};
 use proptest::prelude::*;
 use std::sync::Arc;
-use tercio_prism::engine::{Batch, FREE, MAX_KEPT_ANSWER, Peer};
+use tercio_prism::engine::{FREE, MAX_KEPT_ANSWER, Peer};
 use tercio_prism::memory::{Memory, Rights};
 use tercio_prism::op::{
     Action, Addr, Cas, Deref, MAX_DATA, MAX_OPS, Masks, Mode, Op, Operand, Payload, Reject, Source,
@@ -190,18 +190,13 @@ fn connections_belong_to_their_peers_and_capabilities() {
     let answer = w.direct.frame(&connect(tercio_prism::op::Capability(3))).unwrap();
     assert_eq!(Answer::decode(&answer).unwrap().rejected, Some(Reject::BadCapability));
     let frame = w.direct.request(OURS, &[read(w.region, 8, Deref::Direct)]);
-    let mut batch = Batch::default();
-    batch.push(Peer::Link(2), &frame);
-    let mut answers = Vec::new();
-    w.direct.engine.run(&batch, true, 0, |_, answer| answers.push(answer.to_vec()));
+    let answers = w.direct.frame_of(Peer::Link(2), &frame);
     let why = Answer::decode(&answers[0]).unwrap().rejected;
     assert_eq!(why, Some(Reject::UnknownConnection), "another peer's connection");
     // The server takes only so many.
     let mut answers = Vec::new();
     for peer in 10..400 {
-        let mut batch = Batch::default();
-        batch.push(Peer::Link(peer), &connect(OURS));
-        w.direct.engine.run(&batch, true, 0, |_, answer| answers.push(answer.to_vec()));
+        answers.extend(w.direct.frame_of(Peer::Link(peer), &connect(OURS)));
     }
     let last = Answer::decode(answers.last().unwrap()).unwrap();
     assert_eq!(last.rejected, Some(Reject::Busy));
@@ -312,14 +307,12 @@ fn broken_requests_never_touch_what_is_not_theirs() {
                 }
             }
         }
-        let mut batch = Batch::default();
-        batch.push(PEER, &frame);
-        w.direct.engine.run(&batch, true, 0, |_, answer| {
-            match Answer::decode(answer).expect("answers are well-formed").rejected {
+        for answer in w.direct.frame_of(PEER, &frame) {
+            match Answer::decode(&answer).expect("answers are well-formed").rejected {
                 Some(_) => refused += 1,
                 None => run += 1,
             }
-        });
+        }
         // What is allocated is given back, so that there is something to allocate.
         if w.memory.pool_count(w.pool).unwrap().free == 0 {
             unchanged(&mut w);

@@ -38,6 +38,9 @@ pub enum LinkError {
 pub trait Link: Send + fmt::Debug {
     /// Whether frames arrive once, in order, or else the link fails.
     fn is_reliable(&self) -> bool;
+    /// A frame is about to be made and sent. A link that has to wait for something before it can take
+    /// one begins to.
+    fn make_way(&self) {}
     /// Takes a frame to be sent, with the next [`Link::flush`] at the latest.
     ///
     /// # Errors
@@ -62,11 +65,17 @@ pub trait Link: Send + fmt::Debug {
 pub trait Port: Send + fmt::Debug {
     /// Whether frames arrive once, in order, or else the link fails.
     fn is_reliable(&self) -> bool;
-    /// Adds frames that have arrived. Clients that are gone are added to `lost`.
+    /// Adds frames that have arrived. Clients that are gone are added to `lost`. Where it takes a while
+    /// to be done after a frame is there, a port shows a frame that comes by itself to `early` first.
     ///
     /// # Errors
     /// When the port is of no use any more. What one client does is none of these.
-    fn poll(&mut self, batch: &mut Batch, lost: &mut Vec<Peer>) -> io::Result<()>;
+    fn poll(
+        &mut self,
+        batch: &mut Batch,
+        lost: &mut Vec<Peer>,
+        early: &mut dyn FnMut(&[u64]),
+    ) -> io::Result<()>;
     /// Takes an answer to be sent with the next [`Port::flush`] at the latest. One that cannot be
     /// sent is dropped, and a client that takes no answers is cut off.
     fn send(&mut self, to: Peer, frame: &[u64]);

@@ -152,6 +152,13 @@ impl Writer {
         true
     }
 
+    /// A frame is about to be made: asks for its first line meanwhile, which is the reader's as long as
+    /// it looks there.
+    #[inline]
+    pub(crate) fn make_way(&self) {
+        prefetch_to_write(&self.ring.slot(self.written)[..1]);
+    }
+
     /// More frames follow the last one: asks for the lines of one of them, which will be as long. They
     /// still are the reader's, which has no use for them any more; asked for now, they do not hold up
     /// what is stored behind them. Not for a frame that comes alone: its own lines would have to wait

@@ -114,7 +114,12 @@ impl Port for ShmPort {
         true
     }
 
-    fn poll(&mut self, batch: &mut Batch, lost: &mut Vec<Peer>) -> io::Result<()> {
+    fn poll(
+        &mut self,
+        batch: &mut Batch,
+        lost: &mut Vec<Peer>,
+        early: &mut dyn FnMut(&[u64]),
+    ) -> io::Result<()> {
         self.polls += 1;
         // A new client should not have to wait for a busy server's next look in vain.
         let look = self.polls >= LOOK_EVERY || self.clients.is_empty();
@@ -130,7 +135,15 @@ impl Port for ShmPort {
             let turn = if client.taken == 0 { 1 } else { TURN };
             client.taken = 0;
             while here && client.taken < turn {
-                match batch.push_with(peer, |words| client.requests.pop(words)) {
+                let taken = batch.push_with(peer, |words| {
+                    let start = words.len();
+                    let taken = client.requests.pop(words);
+                    if turn == 1 && matches!(taken, Ok(true)) {
+                        early(&words[start..]);
+                    }
+                    taken
+                });
+                match taken {
                     Ok(true) => client.taken += 1,
                     Ok(false) => break,
                     Err(_) => here = false,
@@ -195,6 +208,12 @@ impl ShmLink {
 impl Link for ShmLink {
     fn is_reliable(&self) -> bool {
         true
+    }
+
+    fn make_way(&self) {
+        if self.under_way == 0 {
+            self.requests.make_way();
+        }
     }
 
     fn send(&mut self, frame: &[u64]) -> Result<(), LinkError> {

@@ -130,7 +130,12 @@ impl Port for TcpPort {
         true
     }
 
-    fn poll(&mut self, batch: &mut Batch, lost: &mut Vec<Peer>) -> io::Result<()> {
+    fn poll(
+        &mut self,
+        batch: &mut Batch,
+        lost: &mut Vec<Peer>,
+        _: &mut dyn FnMut(&[u64]),
+    ) -> io::Result<()> {
         self.polls += 1;
         if self.polls >= LOOK_EVERY || self.clients.is_empty() {
             self.polls = 0;

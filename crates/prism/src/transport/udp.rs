@@ -55,7 +55,12 @@ impl Port for UdpPort {
         false
     }
 
-    fn poll(&mut self, batch: &mut Batch, _: &mut Vec<Peer>) -> io::Result<()> {
+    fn poll(
+        &mut self,
+        batch: &mut Batch,
+        _: &mut Vec<Peer>,
+        _: &mut dyn FnMut(&[u64]),
+    ) -> io::Result<()> {
         for i in 0..self.inbox.receive(&self.socket)? {
             if let Some(from) = self.inbox.sender(i) {
                 self.inbox.datagrams(i).for_each(|frame| batch.push(Peer::Address(from), frame));

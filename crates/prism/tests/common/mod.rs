@@ -48,12 +48,27 @@ impl Direct {
 
     /// The answer to a frame, if there is one.
     pub(crate) fn frame(&mut self, frame: &[u64]) -> Option<Vec<u64>> {
-        let mut batch = Batch::default();
-        batch.push(PEER, frame);
-        let mut answers = Vec::new();
-        self.engine.run(&batch, self.reliable, 0, |_, frame| answers.push(frame.to_vec()));
+        let mut answers = self.frame_of(PEER, frame);
         assert!(answers.len() <= 1);
         answers.pop()
+    }
+
+    /// The answers to a frame of any peer.
+    pub(crate) fn frame_of(&mut self, peer: Peer, frame: &[u64]) -> Vec<Vec<u64>> {
+        let mut batch = Batch::default();
+        batch.push(peer, frame);
+        let mut answers = Vec::new();
+        let memory = Arc::clone(self.engine.memory());
+        self.engine.run(
+            &memory.view(self.engine.plane()),
+            &batch,
+            self.reliable,
+            0,
+            |_, answer| {
+                answers.push(answer.to_vec());
+            },
+        );
+        answers
     }
 
     pub(crate) fn request(&mut self, by: Capability, ops: &[Op<'_>]) -> Vec<u64> {

@@ -197,7 +197,7 @@ impl<S: StoreClient> World<S> {
         let mut batch = Batch::default();
         batch.push(from, frame);
         let (network, now) = (&mut self.network, self.now_ns);
-        self.engine.run(&batch, false, now, |to, answer| {
+        self.engine.run(&self.memory.view(0), &batch, false, now, |to, answer| {
             let Peer::Address(to) = to else { unreachable!("clients have addresses") };
             network.send(now, Way::ToClient(usize::from(to.port())), answer);
         });
