@@ -57,6 +57,9 @@ pub(crate) struct ServeArgs {
     /// Keep a processor busy even when nothing comes
     #[arg(long)]
     busy: bool,
+    /// Let clients at --shm map the memory and read without the server (their --direct)
+    #[arg(long, requires = "shm", conflicts_with = "delay_us")]
+    direct: bool,
     /// Print one JSON object once it serves
     #[arg(long)]
     json: bool,
@@ -79,6 +82,9 @@ struct At {
     /// The file with the capability that opens the store
     #[arg(long, value_name = "FILE", default_value = KEY_FILE)]
     key_file: PathBuf,
+    /// Read without the server, where it is in shared memory and was started with --direct
+    #[arg(long)]
+    direct: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -212,7 +218,9 @@ fn store(args: &ServeArgs, options: Options) -> Result<Server, Failure> {
             "note: {address} is reachable for others, and requests carry the capability in the clear"
         ));
     }
-    let memory = Arc::new(Memory::new());
+    let memory =
+        if args.direct { Memory::published().map_err(Failure::new)? } else { Memory::new() };
+    let memory = Arc::new(memory);
     let random = || getrandom_u64().map_err(Failure::new);
     let config = Config::general(args.items);
     let kv = KvServer::new(&memory, capability, random()?, &config).map_err(Failure::new)?;
@@ -277,7 +285,12 @@ fn connect(at: &At) -> Result<Client, Failure> {
         Failure::new(format!("{endpoint}: {why}; is 'tercio prism serve' running there?"))
     };
     let link = at.at.link().map_err(|error| failed(error.to_string()))?;
-    Client::connect(link, capability).map_err(|error| failed(error.to_string()))
+    let mut client =
+        Client::connect(link, capability).map_err(|error| failed(error.to_string()))?;
+    if at.direct {
+        client.read_directly().map_err(|error| Failure::new(format!("{}: {error}", at.at)))?;
+    }
+    Ok(client)
 }
 
 #[derive(Serialize)]

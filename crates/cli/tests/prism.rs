@@ -20,6 +20,10 @@ struct Serving {
 
 impl Serving {
     fn start() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tercio"))
             .args(["prism", "serve", "--json", "--items", "5000"])
@@ -27,6 +31,7 @@ impl Serving {
             .arg(folder.path().join("socket"))
             .arg("--key-file")
             .arg(folder.path().join("key"))
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -90,6 +95,27 @@ fn a_served_store_is_used_over_each_transport() {
         kv(&["put", "", "value"]).refused(1, &["key is empty"]);
     }
     serving.stop();
+}
+
+#[test]
+fn a_store_is_read_without_its_server_where_both_agree() {
+    let serving = Serving::with(&["--direct"]);
+    let [shm, udp, _] = &serving.endpoints[..] else { panic!("three endpoints") };
+    serving.kv(shm, &["--direct", "get", "greeting"]).refused(1, &["there is no key"]);
+    serving.kv(shm, &["--direct", "put", "greeting", "hello"]).good();
+    assert_eq!(serving.kv(shm, &["--direct", "get", "greeting"]).good().stdout, "hello\n");
+    serving.kv(udp, &["put", "greeting", "hello again"]).good();
+    assert_eq!(serving.kv(shm, &["--direct", "get", "greeting"]).good().stdout, "hello again\n");
+    serving.kv(shm, &["--direct", "delete", "greeting"]).good();
+    serving.kv(shm, &["--direct", "get", "greeting"]).refused(1, &["there is no key"]);
+    serving.kv(udp, &["--direct", "get", "greeting"]).refused(1, &["nobody would notice"]);
+    serving.stop();
+    let closed = Serving::start();
+    let refused = closed.kv(&closed.endpoints[0], &["--direct", "get", "greeting"]);
+    refused.refused(1, &["not published", "--direct"]);
+    closed.stop();
+    let delayed = ["prism", "serve", "--shm", "/nowhere", "--direct", "--delay-us", "3"];
+    tercio(delayed).refused(2, &["--direct", "--delay-us"]);
 }
 
 #[test]
@@ -203,7 +229,7 @@ fn positive(report: &Value, list: &str, fields: &[&str]) -> usize {
 fn the_papers_figures_are_measured() {
     let fields = ["p50_us", "p99_us", "rate_per_s", "random_read_fraction"];
     let ops = figure("ops", &[]);
-    assert_eq!(positive(&ops, "ops", &fields), 4 * 8);
+    assert_eq!(positive(&ops, "ops", &fields), 5 * 8);
     for op in ops["ops"].as_array().unwrap() {
         let of = |field: &str| op[field].as_f64();
         if op["transport"] == "shm" {

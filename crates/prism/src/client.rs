@@ -5,10 +5,12 @@
 //! drives a session over a link.
 
 use crate::clock;
-use crate::engine::WINDOW;
+use crate::direct::Direct;
+use crate::engine::{MAP, WINDOW};
 use crate::op::{Capability, Op, Reject};
 use crate::transport::{Link, LinkError};
 use crate::wire::{self, Answer, Header, Kind};
+use std::io::{self, ErrorKind};
 
 /// The first wait for an answer, in nanoseconds; it doubles with each time.
 const FIRST_WAIT_NS: u64 = 20_000_000;
@@ -16,6 +18,10 @@ const FIRST_WAIT_NS: u64 = 20_000_000;
 const MAX_SENDS: u32 = 10;
 /// The longest wait.
 const MAX_WAIT_NS: u64 = 1_000_000_000;
+/// How often the server's memory is mapped anew before that counts as impossible.
+const MAX_MAPPINGS: u32 = 4;
+/// How often a client that reads without the server looks whether it is still there, in nanoseconds.
+const LOOK_NS: u64 = 10_000_000;
 
 /// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +39,9 @@ pub enum ClientError {
     /// The answer does not fit the question.
     #[error("the server's answer makes no sense")]
     Confused,
+    /// The server's memory cannot be read without it.
+    #[error("the server's memory cannot be read without it: {0}")]
+    Direct(#[source] io::Error),
 }
 
 /// A request that is being written.
@@ -220,6 +229,10 @@ pub struct Client {
     draft: Draft,
     /// Goes without a word.
     silent: bool,
+    direct: Option<Direct>,
+    answered_directly: u64,
+    /// When the link was last asked whether the server is still there.
+    looked_ns: u64,
 }
 
 impl Client {
@@ -257,7 +270,16 @@ impl Client {
                     {
                         let session = Session::new(connection, capability, reliable);
                         let draft = Draft::default();
-                        return Ok(Self { link, session, received, draft, silent: false });
+                        return Ok(Self {
+                            link,
+                            session,
+                            received,
+                            draft,
+                            silent: false,
+                            direct: None,
+                            answered_directly: 0,
+                            looked_ns: 0,
+                        });
                     }
                     _ => {}
                 }
@@ -332,6 +354,50 @@ impl Client {
         self.session.reliable
     }
 
+    /// From now on, runs requests that only read here, on the server's memory, where that gives what
+    /// the server would (the module `direct` says when). For clients in shared memory, where the link
+    /// knows when the server ends, of memory made by [`crate::memory::Memory::published`].
+    ///
+    /// # Errors
+    /// When the server does not publish its memory, or it cannot be mapped here.
+    ///
+    /// # Panics
+    /// When requests are under way.
+    pub fn read_directly(&mut self) -> Result<(), ClientError> {
+        assert_eq!(self.under_way(), 0, "requests are under way");
+        self.direct = None;
+        if !self.link.is_open() {
+            let what = "over this link nobody would notice that the server has ended";
+            return Err(ClientError::Direct(io::Error::new(ErrorKind::Unsupported, what)));
+        }
+        let unpublished = |error| match error {
+            ClientError::Rejected(Reject::UnknownMethod) => {
+                let what = "it is not published; is the server started with --direct?";
+                ClientError::Direct(io::Error::new(ErrorKind::Unsupported, what))
+            }
+            error => error,
+        };
+        let mut failed = None;
+        for _ in 0..MAX_MAPPINGS {
+            let described = self.call(MAP, &[]).map_err(unpublished)?;
+            match Direct::open(&described, self.session.capability) {
+                Ok(direct) => {
+                    self.direct = Some(direct);
+                    return Ok(());
+                }
+                // A region may have gone since it was described.
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(ClientError::Direct(failed.expect("it was tried")))
+    }
+
+    /// How many requests were run here since [`Client::read_directly`].
+    #[must_use]
+    pub const fn answered_directly(&self) -> u64 {
+        self.answered_directly
+    }
+
     /// Puts a request on its way, perhaps only with the next [`Client::flush`]; gives its number.
     ///
     /// # Errors
@@ -340,11 +406,40 @@ impl Client {
     /// # Panics
     /// When there is no room.
     pub fn submit(&mut self, draft: &Draft, now_ns: u64) -> Result<u64, ClientError> {
-        self.link.make_way();
+        if self.direct.is_some() {
+            self.keep_direct(now_ns)?;
+        }
+        // Behind a request that the server has, all are the server's.
+        let under_way = self.session.under_way();
+        let mut direct = self.direct.as_mut().filter(|direct| direct.ready() == under_way);
         let link = &mut self.link;
-        let (number, sent) = self.session.send(draft, now_ns, |frame| link.send(frame))?;
+        if direct.is_none() {
+            link.make_way();
+        }
+        let (number, sent) = self.session.send(draft, now_ns, |frame| {
+            let done = direct.as_mut().is_some_and(|direct| direct.run(frame));
+            if done { Ok(()) } else { link.send(frame) }
+        })?;
         sent?;
         Ok(number)
+    }
+
+    /// What a client that reads without the server has to look at before.
+    fn keep_direct(&mut self, now_ns: u64) -> Result<(), ClientError> {
+        if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {
+            self.looked_ns = now_ns;
+            if !self.link.is_open() {
+                return Err(LinkError::Closed.into());
+            }
+        }
+        if self.under_way() == 0 && self.direct.as_ref().is_some_and(Direct::is_outdated) {
+            match self.read_directly() {
+                // What cannot be mapped any more is the server's to read.
+                Ok(()) | Err(ClientError::Direct(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Sends what was submitted.
@@ -363,8 +458,13 @@ impl Client {
         &mut self,
         read: impl FnOnce(&Answer<'_>) -> R,
     ) -> Result<Option<R>, ClientError> {
-        self.received.clear();
-        if self.link.receive(&mut self.received)? {
+        let direct = self.direct.as_mut().is_some_and(|direct| direct.take(&mut self.received));
+        if direct {
+            self.answered_directly += 1;
+        } else {
+            self.received.clear();
+        }
+        if direct || self.link.receive(&mut self.received)? {
             if let Some(answer) = self.session.receive(&self.received) {
                 return Ok(Some(read(&answer)));
             }

@@ -28,6 +28,9 @@ pub const MAX_FREED: usize = 512;
 /// The call that gives buffers back: the first word of its body; the others are addresses. Answers
 /// with how many it took and how many were not what they claimed to be.
 pub const FREE: u64 = 0;
+/// The call, all of its body, that asks what the holder of the capability needs to read the memory by
+/// himself (`docs/format-prism.md`); turned down where the memory is not published.
+pub const MAP: u64 = u64::MAX;
 
 const MAX_CONNECTIONS: usize = 256;
 /// After so many nanoseconds without a request a connection over an unreliable transport is lost.
@@ -105,7 +108,7 @@ impl Batch {
 
 /// What a server does beside memory operations: two-sided calls, and its own upkeep.
 pub trait Service: Send {
-    /// Answers a call. The first word of `body` is not [`FREE`].
+    /// Answers a call. The first word of `body` is not [`FREE`], and `body` is not [`MAP`].
     ///
     /// # Errors
     /// Why it cannot.
@@ -344,6 +347,8 @@ impl Engine {
         self.out.clear();
         let mut answer =
             AnswerWriter::begin(&mut self.out, header.kind, header.connection, header.number);
+        let changes = header.kind == Kind::Call || request.mutates();
+        let change = if changes { self.memory.change() } else { None };
         if header.kind == Kind::Ops {
             exec::run(view, request, &mut answer, &mut self.spare, self.alone);
             answer.finish();
@@ -352,6 +357,7 @@ impl Engine {
                 [FREE, freed @ ..] => {
                     free(view, freed, header.capability, &mut self.counters, answer.body())
                 }
+                [MAP] => view.describe(header.capability, answer.body()),
                 body => match self.services.iter_mut().find(|(c, _)| *c == header.capability) {
                     Some((_, service)) => service.call(view, body, answer.body()),
                     None => Err(Reject::BadCapability),
@@ -365,6 +371,7 @@ impl Engine {
                 }
             }
         }
+        drop(change);
         if keep && let Some(connection) = &mut self.connections[at] {
             let kept = &mut connection.window[(header.number % WINDOW as u64) as usize];
             kept.answer.clone_from(&self.out);
@@ -433,6 +440,7 @@ impl Engine {
             }
         }
         self.lost(lost);
+        let _change = self.memory.change();
         for (_, service) in &mut self.services {
             service.maintain(&self.memory, now_ns);
         }

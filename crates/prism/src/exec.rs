@@ -75,7 +75,7 @@ pub(crate) fn follow(view: &View<'_>, pointers: &mut [Pointer]) {
     }
 }
 
-/// Runs a request. `alone`: no pointer was followed ahead.
+/// Runs a request. `alone`: no pointer was followed ahead. Says whether all its operations succeeded.
 #[inline(always)]
 pub(crate) fn run(
     view: &View<'_>,
@@ -83,10 +83,10 @@ pub(crate) fn run(
     answer: &mut AnswerWriter<'_>,
     spare: &mut Vec<u64>,
     alone: bool,
-) {
+) -> bool {
     let scratch = Scratch::default();
     let mut run = Run { view, by: &request.header.capability, scratch: &scratch, spare, alone };
-    let mut succeeded = true;
+    let (mut succeeded, mut all) = (true, true);
     let mut ops = request.ops();
     // By reference: see above.
     while let Some(op) = &ops.next() {
@@ -104,7 +104,9 @@ pub(crate) fn run(
             }
         });
         succeeded = status == Status::Ok;
+        all &= succeeded;
     }
+    all
 }
 
 struct Run<'a> {

@@ -11,7 +11,8 @@
 //!   connections and at-most-once execution before them. None of the three does I/O.
 //! - [`wire`] has the bytes. [`transport`] carries them: shared memory between processes, UDP, TCP,
 //!   and a simulated network.
-//! - [`client`] sends requests and retries them.
+//! - [`client`] sends requests and retries them; on the server's machine it can read without the
+//!   server (`direct`).
 //! - [`kv`] is PRISM-KV, with what the paper leaves open closed, and Pilaf to compare it with.
 //! - [`check`] decides whether histories are linearizable; [`ycsb`] makes loads; [`mod@bench`] measures.
 
@@ -19,6 +20,7 @@ pub mod bench;
 pub mod check;
 pub mod client;
 pub mod clock;
+mod direct;
 pub mod engine;
 pub mod epoch;
 mod exec;

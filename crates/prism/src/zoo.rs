@@ -20,6 +20,8 @@ pub enum Defence {
     MarkEmpty,
     /// An update that missed in a table that grows forgets that when it goes on in the new one.
     ForgetMiss,
+    /// A client that reads without the server takes nothing that was changed meanwhile.
+    Unchanged,
 }
 
 #[cfg(feature = "zoo")]

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
 mod common;
+mod served;
 mod store;
 
 use common::{Direct, Ended, word};
@@ -268,4 +269,12 @@ fn a_stale_address_is_not_followed() {
     (0..3).for_each(|_| memory.collect());
     let again = Addr(word(&direct.run(OURS, &[taken.into()])[0].1));
     assert_ne!(addr, again);
+}
+
+#[test]
+fn unchanged() {
+    served::read_while_it_is_written().expect("with its defence each read is of one moment");
+    let why = without(Defence::Unchanged, served::read_while_it_is_written);
+    let why = why.expect_err("without its defence something must go wrong");
+    println!("prism-zoo {:?}: caught: {why}", Defence::Unchanged);
 }

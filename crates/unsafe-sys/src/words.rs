@@ -1,6 +1,8 @@
 //! Mapped memory as atomic words.
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::fmt;
 use std::io;
@@ -13,6 +15,8 @@ const WORD: usize = size_of::<u64>();
 /// What a shared mapping must promise before it is mapped: it never shrinks (an access behind its
 /// end would kill the process), and nobody can take the promise back.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+/// What others shall only read promises besides that nobody maps it anew to write it.
+const READ_ONLY: SealFlags = SEALS.union(SealFlags::FUTURE_WRITE);
 
 /// A mapping of so many 64-bit words, zero at first, unmapped when dropped.
 pub struct Words {
@@ -43,12 +47,19 @@ impl Words {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
         };
+        let words = Self::own(start, count);
         if huge {
-            // SAFETY: the range was mapped just now and is ours; this advice changes no content.
-            // Only a wish: where it is refused, small pages do.
-            let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
+            words.advise_huge();
         }
-        Ok(Self::own(start, count))
+        Ok(words)
+    }
+
+    /// Only a wish: where it is refused, small pages do.
+    fn advise_huge(&self) {
+        // SAFETY: the range is mapped and ours; this advice changes no content.
+        let _ = unsafe {
+            madvise(self.start.as_ptr().cast(), self.count * WORD, Advice::LinuxHugepage)
+        };
     }
 
     /// Memory that other processes can map from the descriptor, and whose size is fixed.
@@ -56,12 +67,25 @@ impl Words {
     /// # Errors
     /// When `count` is zero or the system has not that much memory.
     pub fn shared(name: &str, count: usize) -> io::Result<(Self, OwnedFd)> {
-        let bytes = bytes_of(count)?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create(name, flags)?;
-        ftruncate(&file, bytes as u64)?;
+        let file = memory_file(name, count)?;
         fcntl_add_seals(&file, SEALS)?;
         Ok((Self::of_shared(&file, count)?, file))
+    }
+
+    /// Memory that other processes can map from the descriptor to read it ([`Words::of_published`])
+    /// and that only this value writes. Its size is fixed. In large pages where the system has some for
+    /// shared memory (`shmem_enabled`), which most have not.
+    ///
+    /// # Errors
+    /// When `count` is zero or the system has not that much memory.
+    pub fn published(name: &str, count: usize) -> io::Result<(Self, OwnedFd)> {
+        let file = memory_file(name, count)?;
+        // Sealed against shrinking before it is mapped, against other writers after.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        let words = Self::map(&file, count, MapFlags::SHARED, SealFlags::SHRINK)?;
+        words.advise_huge();
+        fcntl_add_seals(&file, READ_ONLY)?;
+        Ok((words, file))
     }
 
     /// Maps what another process made with [`Words::shared`].
@@ -69,9 +93,25 @@ impl Words {
     /// # Errors
     /// When the descriptor is not such memory, or is smaller than `count` words.
     pub fn of_shared(file: impl AsFd, count: usize) -> io::Result<Self> {
+        Self::map(file, count, MapFlags::SHARED, SEALS)
+    }
+
+    /// Maps what another process made with [`Words::published`], and follows what it stores there.
+    /// What is stored here stays here: the page that it is stored to is this value's own from then on,
+    /// and follows no more.
+    ///
+    /// # Errors
+    /// When the descriptor is not such memory, or is smaller than `count` words.
+    pub fn of_published(file: impl AsFd, count: usize) -> io::Result<Self> {
+        let words = Self::map(file, count, MapFlags::PRIVATE, READ_ONLY)?;
+        words.advise_huge();
+        Ok(words)
+    }
+
+    fn map(file: impl AsFd, count: usize, kind: MapFlags, seals: SealFlags) -> io::Result<Self> {
         let bytes = bytes_of(count)?;
         let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-        if !fcntl_get_seals(&file)?.contains(SEALS) {
+        if !fcntl_get_seals(&file)?.contains(seals) {
             return Err(wrong("the shared memory could shrink: it is not sealed"));
         }
         if u64::try_from(fstat(&file)?.st_size).is_ok_and(|size| size < bytes as u64) {
@@ -79,9 +119,10 @@ impl Words {
         }
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a null hint lets the kernel choose a range that nothing else uses. The file is
-        // at least so long and sealed against shrinking, so that every access stays valid; that
-        // others write it is allowed for by handing out atomics only.
-        let start = unsafe { mmap(null_mut(), bytes, rights, MapFlags::SHARED, file, 0)? };
+        // at least so long and sealed against shrinking (all of `seals` are), so that every access
+        // stays valid; that others write it is allowed for by handing out atomics only. A private
+        // mapping may be written whatever the file permits.
+        let start = unsafe { mmap(null_mut(), bytes, rights, kind, file, 0)? };
         Ok(Self::own(start, count))
     }
 
@@ -89,6 +130,14 @@ impl Words {
         let start = NonNull::new(start.cast()).expect("the kernel does not map at null");
         Self { start, count }
     }
+}
+
+/// A file in memory for so many words, not sealed yet.
+fn memory_file(name: &str, count: usize) -> io::Result<OwnedFd> {
+    let bytes = bytes_of(count)?;
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, bytes as u64)?;
+    Ok(file)
 }
 
 fn bytes_of(count: usize) -> io::Result<usize> {
@@ -139,8 +188,24 @@ mod tests {
     }
 
     #[test]
+    fn published_memory_is_followed_and_not_written() {
+        let (ours, file) = Words::published("test", 1024).unwrap();
+        let theirs = Words::of_published(&file, 1024).unwrap();
+        for value in 1..100 {
+            ours[7].store(value, Relaxed);
+            assert_eq!(theirs[7].load(Relaxed), value);
+        }
+        theirs[1000].store(5, Relaxed);
+        assert_eq!(ours[1000].load(Relaxed), 0, "what a reader stores is its own");
+        assert!(Words::of_shared(&file, 1024).is_err(), "nobody else maps it to write it");
+        assert!(rustix::io::write(&file, &[1]).is_err(), "nor writes the file");
+        let (_, file) = Words::shared("test", 1024).unwrap();
+        assert!(Words::of_published(&file, 1024).is_err(), "others could write that");
+    }
+
+    #[test]
     fn memory_that_could_shrink_is_refused() {
-        let file = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+        let file = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, 4096).unwrap();
         let error = Words::of_shared(&file, 1).unwrap_err();
         assert!(error.to_string().contains("not sealed"), "{error}");

@@ -55,7 +55,7 @@ pub(crate) struct Args {
 pub(crate) struct OpsArgs {
     #[command(flatten)]
     args: Args,
-    /// Only these transports: shm, udp, udp-gso, tcp, verbs
+    /// Only these transports: shm, shm-direct, udp, udp-gso, tcp, verbs
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     transport: Vec<String>,
     /// Only these operations, such as read, indirect_read, kv_get

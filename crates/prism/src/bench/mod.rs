@@ -30,6 +30,9 @@ pub enum Transport {
     /// Rings in shared memory.
     #[serde(rename = "shm")]
     Shm,
+    /// The same, where clients read by themselves ([`Client::read_directly`]).
+    #[serde(rename = "shm-direct")]
+    ShmDirect,
     /// Datagrams, each with system calls of its own at the client.
     #[serde(rename = "udp")]
     Udp,
@@ -46,13 +49,14 @@ pub enum Transport {
 
 impl Transport {
     /// Those that can be measured on any machine.
-    pub const ALL: [Self; 4] = [Self::Shm, Self::Udp, Self::UdpGso, Self::Tcp];
+    pub const ALL: [Self; 5] = [Self::Shm, Self::ShmDirect, Self::Udp, Self::UdpGso, Self::Tcp];
 
     /// Its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shm => "shm",
+            Self::ShmDirect => "shm-direct",
             Self::Udp => "udp",
             Self::UdpGso => "udp-gso",
             Self::Tcp => "tcp",
@@ -71,7 +75,7 @@ impl Transport {
     pub fn endpoint(self, shm: &Path) -> Endpoint {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         match self {
-            Self::Shm => Endpoint::Shm(shm.to_owned()),
+            Self::Shm | Self::ShmDirect => Endpoint::Shm(shm.to_owned()),
             Self::Udp | Self::UdpGso => Endpoint::Udp(loopback),
             Self::Tcp => Endpoint::Tcp(loopback),
             Self::Verbs => Endpoint::Verbs("any".into()),
@@ -83,7 +87,7 @@ impl Transport {
     pub const fn window(self) -> usize {
         match self {
             Self::Udp => 8,
-            Self::Shm => WINDOW,
+            Self::Shm | Self::ShmDirect => WINDOW,
             Self::UdpGso | Self::Tcp | Self::Verbs => 48,
         }
     }
@@ -153,7 +157,11 @@ impl Served {
     pub fn client(&self, capability: &str) -> Result<Client, BenchError> {
         let capability = u128::from_str_radix(capability, 16)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        Ok(Client::connect(self.link()?, Capability(capability))?)
+        let mut client = Client::connect(self.link()?, Capability(capability))?;
+        if self.transport == Transport::ShmDirect {
+            client.read_directly()?;
+        }
+        Ok(client)
     }
 }
 

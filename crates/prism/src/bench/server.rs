@@ -38,7 +38,10 @@ pub fn make(
     (transport, shm): (Transport, &Path),
     options: Options,
 ) -> io::Result<(Server, Served)> {
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(match transport {
+        Transport::ShmDirect => Memory::published()?,
+        _ => Memory::new(),
+    });
     let random = || getrandom::u64().map_err(|error| io::Error::other(error.to_string()));
     let capability = || -> io::Result<Capability> {
         Ok(Capability(u128::from(random()?) << 64 | u128::from(random()?)))

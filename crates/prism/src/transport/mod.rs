@@ -54,6 +54,10 @@ pub trait Link: Send + fmt::Debug {
     /// # Errors
     /// When the link is of no use any more.
     fn flush(&mut self) -> Result<(), LinkError>;
+    /// Whether the other side is there for certain. A link that cannot tell says no.
+    fn is_open(&self) -> bool {
+        false
+    }
     /// Appends the next frame that has arrived. False when none has.
     ///
     /// # Errors

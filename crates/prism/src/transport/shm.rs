@@ -234,6 +234,10 @@ impl Link for ShmLink {
         Ok(())
     }
 
+    fn is_open(&self) -> bool {
+        !is_closed(&self.stream)
+    }
+
     fn receive(&mut self, frame: &mut Vec<u64>) -> Result<bool, LinkError> {
         let got = self.answers.pop(frame)?;
         if got {

@@ -1,0 +1,255 @@
+//! The server's side of [`crate::direct`]: memory that clients of the same machine can read by
+//! themselves.
+//!
+//! Each region is a file in memory that only this process can write, and so is the *control* page: a
+//! version, which is odd while anything may change, and a count of registrations.
+
+use super::{LINE, Memory, Pool, Region, Rights, View};
+use crate::op::{Addr, Capability, Reject};
+use rustix::fs::{Mode, OFlags, fstat};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+use tercio_unsafe_sys::Words;
+
+/// Where the control page has the version, and the count of registrations; each has its cache line.
+const VERSION: usize = 0;
+const REGISTERED: usize = 8;
+const CONTROL_WORDS: usize = 16;
+/// The words of a description before its regions, and of each region.
+const HEAD: usize = 5;
+const ENTRY: usize = 5;
+
+#[derive(Debug)]
+pub(super) struct Published {
+    control: Words,
+    file: SharedFile,
+}
+
+/// A file that others open by the number that it has in this process.
+#[derive(Debug)]
+pub(super) struct SharedFile {
+    file: OwnedFd,
+    device: u64,
+    inode: u64,
+}
+
+/// Words that others can read.
+pub(super) fn share(name: &str, count: usize) -> io::Result<(Words, SharedFile)> {
+    let (words, file) = Words::published(name, count)?;
+    let stat = fstat(&file)?;
+    Ok((words, SharedFile { file, device: stat.st_dev, inode: stat.st_ino }))
+}
+
+/// Something may be changing as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Change<'a>(&'a AtomicU64);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        // What was changed comes before it.
+        self.0.store(self.0.load(Relaxed) + 1, Release);
+    }
+}
+
+impl Memory {
+    /// Memory for one data plane thread that clients of the same machine and user can read by
+    /// themselves, with what their capability opens (see [`crate::client::Client::read_directly`]).
+    /// Such memory is in small pages on most systems, which makes the server itself slower.
+    ///
+    /// # Errors
+    /// When the system has no more memory or files.
+    pub fn published() -> io::Result<Self> {
+        let (control, file) = share("tercio-prism-control", CONTROL_WORDS)?;
+        Ok(Self { published: Some(Published { control, file }), ..Self::new() })
+    }
+
+    /// To be held while anything is changed that a request could read, so that who reads by himself
+    /// notices. `None` where nobody does.
+    ///
+    /// # Panics
+    /// When another change is under way.
+    pub(crate) fn change(&self) -> Option<Change<'_>> {
+        let version = &self.published.as_ref()?.control[VERSION];
+        let before = version.load(Relaxed);
+        assert!(before.is_multiple_of(2), "changes come one after another");
+        version.store(before + 1, Relaxed);
+        // Before anything that is changed.
+        fence(Release);
+        Some(Change(version))
+    }
+
+    /// What others know of the regions is out of date.
+    pub(super) fn registrations_changed(&self) {
+        if let Some(published) = &self.published {
+            published.control[REGISTERED].fetch_add(1, Release);
+        }
+    }
+
+    /// The regions of another process's memory, as it described them to the holder of `by`, to be read
+    /// only; and its control page.
+    ///
+    /// # Errors
+    /// When they are not there, or not what they should be.
+    pub(crate) fn described(words: &[u64], by: Capability) -> io::Result<(Self, Control)> {
+        let wrong =
+            || io::Error::new(io::ErrorKind::InvalidData, "the server's description is wrong");
+        let (&[process, device, control, inode, registered], entries) =
+            words.split_first_chunk::<HEAD>().ok_or_else(wrong)?;
+        let (entries, rest) = entries.as_chunks::<ENTRY>();
+        if !rest.is_empty() {
+            return Err(wrong());
+        }
+        let map = |number, inode, words| map(process, number, (device, inode), words);
+        let control = Control { words: map(control, inode, CONTROL_WORDS)?, registered };
+        let memory = Self::new();
+        let mut regions = memory.write();
+        for &[name, bytes, stride, file, inode] in entries {
+            let addr = Addr(name);
+            let sizes = usize::try_from(bytes).ok().zip(usize::try_from(stride).ok());
+            let (bytes, stride) = sizes.ok_or_else(wrong)?;
+            let slot = regions.slots.get_mut(usize::from(addr.region())).ok_or_else(wrong)?;
+            let is_region = addr.offset() == 0 && addr.region() != Addr::SCRATCH_REGION;
+            if !is_region || !stride.is_multiple_of(LINE) || stride > bytes {
+                return Err(wrong());
+            }
+            let words = map(file, inode, bytes.div_ceil(8))?;
+            let pool = (stride > 0).then(|| Pool { stride, limit: 0, state: Default::default() });
+            let (capability, rights, generation) = (by, Rights::READ, addr.generation());
+            *slot = Some(Region { capability, rights, words, bytes, generation, pool, file: None });
+        }
+        drop(regions);
+        Ok((memory, control))
+    }
+}
+
+impl View<'_> {
+    /// Appends what the holder of `by` needs to read by himself what it opens: this process, the
+    /// files' device, the control page's file, the count of registrations; and of each region its
+    /// address, bytes, distance of buffers (0: it is no pool) and file. A file is its number in this
+    /// process and its inode.
+    pub(crate) fn describe(&self, by: Capability, out: &mut Vec<u64>) -> Result<(), Reject> {
+        let published = self.memory.published.as_ref().ok_or(Reject::UnknownMethod)?;
+        let number = |file: &SharedFile| file.file.as_raw_fd() as u64;
+        let control = &published.file;
+        let registered = published.control[REGISTERED].load(Relaxed);
+        let process = u64::from(std::process::id());
+        out.extend([process, control.device, number(control), control.inode, registered]);
+        for (at, region) in (0..=u8::MAX).zip(&self.regions.slots) {
+            if let Some(region) = region
+                && let Some(file) = &region.file
+                && region.capability == by
+                && region.rights.grant(Rights::READ)
+            {
+                let addr = Addr::new(region.generation, at, 0);
+                let stride = region.pool.as_ref().map_or(0, |pool| pool.stride as u64);
+                out.extend([addr.0, region.bytes as u64, stride, number(file), file.inode]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Maps a file of another process to be read. Numbers of processes mean something else in other
+/// containers: the inode shows that it is the file that was meant.
+fn map(process: u64, number: u64, (device, inode): (u64, u64), words: usize) -> io::Result<Words> {
+    let path = format!("/proc/{process}/fd/{number}");
+    // It may be anything, even what waits for somebody when it is opened.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = fstat(&file)?;
+    if (stat.st_dev, stat.st_ino) != (device, inode) {
+        let what = "the server's memory is out of reach: it runs in another container or elsewhere";
+        return Err(io::Error::new(io::ErrorKind::NotFound, what));
+    }
+    Words::of_published(&file, words)
+}
+
+/// Another process's control page, and the count of registrations that its description was of.
+#[derive(Debug)]
+pub(crate) struct Control {
+    words: Words,
+    registered: u64,
+}
+
+impl Control {
+    /// The version, if nothing changes just now.
+    #[inline]
+    pub(crate) fn begin(&self) -> Option<u64> {
+        let version = self.words[VERSION].load(Acquire);
+        version.is_multiple_of(2).then_some(version)
+    }
+
+    /// Whether nothing has changed since [`Control::begin`] gave this version.
+    #[inline]
+    pub(crate) fn is_unchanged(&self, version: u64) -> bool {
+        // After everything that was read.
+        fence(Acquire);
+        self.words[VERSION].load(Relaxed) == version
+    }
+
+    /// Whether the description is out of date.
+    #[inline]
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.words[REGISTERED].load(Acquire) != self.registered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: Capability = Capability(4);
+
+    fn described(memory: &Memory) -> Vec<u64> {
+        let mut words = Vec::new();
+        memory.view(0).describe(OURS, &mut words).unwrap();
+        words
+    }
+
+    #[test]
+    fn only_what_the_capability_opens_for_reading_is_described() {
+        let memory = Memory::published().unwrap();
+        let ours = memory.register(OURS, Rights::READ, 100).unwrap();
+        memory.register(OURS, Rights::WRITE.and(Rights::ATOMIC), 100).unwrap();
+        memory.register(Capability(5), Rights::ALL, 100).unwrap();
+        let words = described(&memory);
+        assert_eq!(words.len(), HEAD + ENTRY);
+        assert_eq!(words[HEAD..][..3], [ours.0, 100, 0]);
+        assert_eq!(
+            Memory::new().view(0).describe(OURS, &mut Vec::new()),
+            Err(Reject::UnknownMethod)
+        );
+    }
+
+    #[test]
+    fn what_does_not_describe_memory_is_refused() {
+        let memory = Memory::published().unwrap();
+        memory.register_pool(OURS, Rights::ALL, 56, 4, 4).unwrap();
+        let good = described(&memory);
+        assert!(Memory::described(&good, OURS).is_ok());
+        for length in (0..good.len()).filter(|length| *length != HEAD) {
+            assert!(Memory::described(&good[..length], OURS).is_err(), "{length} words");
+        }
+        // Another process, file or region, a region that is longer than its file, a distance that is
+        // none; but who knows of how many registrations is no harm.
+        for (at, word) in good.iter().enumerate().filter(|(at, _)| *at != HEAD - 1) {
+            for wrong in [u64::MAX, word ^ 1 << 20, word ^ 1 << 40] {
+                let mut bad = good.clone();
+                bad[at] = wrong;
+                let refused = Memory::described(&bad, OURS).is_err();
+                // A region's generation and number are the server's to say.
+                assert!(refused || at == HEAD, "word {at}: {wrong:x}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "one after another")]
+    fn changes_do_not_overlap() {
+        let memory = Memory::published().unwrap();
+        let _one = memory.change();
+        let _two = memory.change();
+    }
+}
