@@ -365,7 +365,7 @@ impl Client {
     /// When requests are under way.
     pub fn read_directly(&mut self) -> Result<(), ClientError> {
         assert_eq!(self.under_way(), 0, "requests are under way");
-        self.direct = None;
+        let known = self.direct.take();
         if !self.link.is_open() {
             let what = "over this link nobody would notice that the server has ended";
             return Err(ClientError::Direct(io::Error::new(ErrorKind::Unsupported, what)));
@@ -380,7 +380,7 @@ impl Client {
         let mut failed = None;
         for _ in 0..MAX_MAPPINGS {
             let described = self.call(MAP, &[]).map_err(unpublished)?;
-            match Direct::open(&described, self.session.capability) {
+            match Direct::open(&described, self.session.capability, known.as_ref()) {
                 Ok(direct) => {
                     self.direct = Some(direct);
                     return Ok(());

@@ -45,12 +45,18 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Of what the server described to the holder of `by`.
+    /// Of what the server described to the holder of `by`; of the same server's memory, some may be
+    /// `known` already.
     ///
     /// # Errors
     /// When it cannot be mapped.
-    pub(crate) fn open(described: &[u64], by: Capability) -> io::Result<Self> {
-        let (memory, control) = Memory::described(described, by)?;
+    pub(crate) fn open(
+        described: &[u64],
+        by: Capability,
+        known: Option<&Self>,
+    ) -> io::Result<Self> {
+        let known = known.map(|direct| &direct.memory);
+        let (memory, control) = Memory::described(described, by, known)?;
         let (ready, used, spare) = (VecDeque::new(), Vec::new(), Vec::new());
         Ok(Self { memory, control, ready, used, spare })
     }
@@ -153,7 +159,7 @@ mod tests {
         engine.serve(OURS, Box::new(Filler { object, number: 0 }));
         let mut described = Vec::new();
         memory.view(0).describe(OURS, &mut described).unwrap();
-        let mut direct = Direct::open(&described, OURS).unwrap();
+        let mut direct = Direct::open(&described, OURS, None).unwrap();
         let len = WORDS as u32 * 8;
         let frame = frame(1, |draft| {
             draft.op(Action::Read { addr: object, len, deref: Deref::Direct, redirect: None });

@@ -1,7 +1,8 @@
 //! Mapped memory as atomic words.
 
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create, seek,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::fmt;
@@ -103,9 +104,33 @@ impl Words {
     /// # Errors
     /// When the descriptor is not such memory, or is smaller than `count` words.
     pub fn of_published(file: impl AsFd, count: usize) -> io::Result<Self> {
-        let words = Self::map(file, count, MapFlags::PRIVATE, READ_ONLY)?;
+        let words = Self::map(&file, count, MapFlags::PRIVATE, READ_ONLY)?;
         words.advise_huge();
+        words.populate(&file);
         Ok(words)
+    }
+
+    /// Has the pages that the file has so far mapped at once, not one fault at a time later; those
+    /// that it has not are left out, since to ask for them would make them. Only a wish, too.
+    fn populate(&self, file: impl AsFd) {
+        let bytes = (self.count * WORD) as u64;
+        let mut at = 0;
+        while let Ok(start) = seek(&file, SeekFrom::Data(at))
+            && let Ok(end) = seek(&file, SeekFrom::Hole(start))
+            && start < bytes
+        {
+            let (from, to) = (start as usize, end.min(bytes) as usize);
+            // SAFETY: a page-aligned part of the mapping, which is ours; to be asked for as a read does
+            // changes no content.
+            let populated = unsafe {
+                let from_here = self.start.as_ptr().cast::<u8>().add(from);
+                madvise(from_here.cast(), to - from, Advice::LinuxPopulateRead)
+            };
+            if populated.is_err() {
+                return;
+            }
+            at = end;
+        }
     }
 
     fn map(file: impl AsFd, count: usize, kind: MapFlags, seals: SealFlags) -> io::Result<Self> {
@@ -201,6 +226,15 @@ mod tests {
         assert!(rustix::io::write(&file, &[1]).is_err(), "nor writes the file");
         let (_, file) = Words::shared("test", 1024).unwrap();
         assert!(Words::of_published(&file, 1024).is_err(), "others could write that");
+        // A page here and there: the others are not made by mapping them.
+        let (ours, file) = Words::published("test", 1 << 20).unwrap();
+        for page in [3, 4, 700, 2047] {
+            ours[page * 512].store(page as u64, Relaxed);
+        }
+        let theirs = Words::of_published(&file, 1 << 20).unwrap();
+        assert_eq!(fstat(&file).unwrap().st_blocks, 4 * 8, "blocks of 512 bytes");
+        assert!((0..2048).all(|page| theirs[page * 512].load(Relaxed)
+            == if [3, 4, 700, 2047].contains(&page) { page as u64 } else { 0 }));
     }
 
     #[test]

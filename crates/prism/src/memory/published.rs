@@ -88,11 +88,15 @@ impl Memory {
     }
 
     /// The regions of another process's memory, as it described them to the holder of `by`, to be read
-    /// only; and its control page.
+    /// only; and its control page. What is the same in `known` is taken from there.
     ///
     /// # Errors
     /// When they are not there, or not what they should be.
-    pub(crate) fn described(words: &[u64], by: Capability) -> io::Result<(Self, Control)> {
+    pub(crate) fn described(
+        words: &[u64],
+        by: Capability,
+        known: Option<&Self>,
+    ) -> io::Result<(Self, Control)> {
         let wrong =
             || io::Error::new(io::ErrorKind::InvalidData, "the server's description is wrong");
         let (&[process, device, control, inode, registered], entries) =
@@ -114,7 +118,17 @@ impl Memory {
             if !is_region || !stride.is_multiple_of(LINE) || stride > bytes {
                 return Err(wrong());
             }
-            let words = map(file, inode, bytes.div_ceil(8))?;
+            // A number and its generation name one region for as long as the server lives.
+            let same = |region: &mut Region| {
+                region.generation == addr.generation() && region.bytes == bytes
+            };
+            let known = known.and_then(|known| {
+                known.write().slots[usize::from(addr.region())].take_if(same).map(|r| r.words)
+            });
+            let words = match known {
+                Some(words) => words,
+                None => map(file, inode, bytes.div_ceil(8))?,
+            };
             let pool = (stride > 0).then(|| Pool { stride, limit: 0, state: Default::default() });
             let (capability, rights, generation) = (by, Rights::READ, addr.generation());
             *slot = Some(Region { capability, rights, words, bytes, generation, pool, file: None });
@@ -228,9 +242,9 @@ mod tests {
         let memory = Memory::published().unwrap();
         memory.register_pool(OURS, Rights::ALL, 56, 4, 4).unwrap();
         let good = described(&memory);
-        assert!(Memory::described(&good, OURS).is_ok());
+        assert!(Memory::described(&good, OURS, None).is_ok());
         for length in (0..good.len()).filter(|length| *length != HEAD) {
-            assert!(Memory::described(&good[..length], OURS).is_err(), "{length} words");
+            assert!(Memory::described(&good[..length], OURS, None).is_err(), "{length} words");
         }
         // Another process, file or region, a region that is longer than its file, a distance that is
         // none; but who knows of how many registrations is no harm.
@@ -238,7 +252,7 @@ mod tests {
             for wrong in [u64::MAX, word ^ 1 << 20, word ^ 1 << 40] {
                 let mut bad = good.clone();
                 bad[at] = wrong;
-                let refused = Memory::described(&bad, OURS).is_err();
+                let refused = Memory::described(&bad, OURS, None).is_err();
                 // A region's generation and number are the server's to say.
                 assert!(refused || at == HEAD, "word {at}: {wrong:x}");
             }
