@@ -331,38 +331,6 @@ fn w2_what_is_passed_over_would_be_dropped() {
     assert!(passed.eq(kinds), "nothing that is not of one number");
 }
 
-/// W2: a primary cannot make a replica keep any amount of bytes between the watermarks.
-#[test]
-fn w2_what_is_proposed_is_bounded_in_bytes() {
-    let mut net = Net::with(4, |_| {});
-    net.filter = Box::new(|from, _, _| from != 0);
-    let mut content = Vec::new();
-    let ops = [bytes::Bytes::from(vec![0; 8 << 20])];
-    let (client, first) = (ClientId(0), RequestSeq(1));
-    tercio_wire::encode_package_content(
-        client,
-        first,
-        OpKind::User,
-        ReplicaId(0),
-        &ops,
-        &mut content,
-    );
-    let none = Authenticator::Mac(Tag::default());
-    let mut package = tercio_wire::package_from_content(&content.into(), none, SUITE).unwrap();
-    let client = ring(&net.membership, Principal::Client(client));
-    package.auth = client.mac_vector(&tercio_wire::request_key(&package).to_array());
-    let batch = Batch { packages: vec![package], ..Batch::default() };
-    let batch = std::sync::Arc::new(tercio_wire::EncodedBatch::new(batch, SUITE));
-    for seq in 1..=20 {
-        let (view, seq) = (View(0), SeqNum(seq));
-        net.inject(0, 1, &PbftMessage::PrePrepare { view, seq, batch: batch.clone() });
-        net.settle();
-    }
-    let status = net.status(1);
-    assert_eq!(status.slots, 7, "a little less than 64 MiB");
-    assert_eq!(status.dropped["too_much_proposed"], 13);
-}
-
 /// W1: without checkpoints ordering stops at the high watermark, and goes on when they come.
 #[test]
 fn w1_ordering_stops_at_the_high_watermark() {

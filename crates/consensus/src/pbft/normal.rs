@@ -3,7 +3,7 @@
 use super::slot::Verdict;
 use super::{
     Arc, ClientId, Delivery, Digest, Effect, EncodedBatch, Evidence, Package, Pbft, PbftMessage,
-    Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, View, Vote, VoteTable,
+    Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, Slot, View, Vote, VoteTable,
 };
 use crate::{Awaited, Recorded};
 use bytes::Bytes;
@@ -11,8 +11,8 @@ use tercio_types::Batch;
 use tercio_types::zoo::{Defence, stands};
 use tercio_wire::package_len;
 
-/// The most bytes of batches that are held and not delivered, unless a single one is longer: 64 MiB.
-/// A correct primary stays far below with its pipeline.
+/// The most bytes of batches that a view's primary has proposed and that are held and not delivered,
+/// unless a single one is longer: 64 MiB. A correct primary stays far below with its pipeline.
 const MAX_UNDELIVERED: usize = 64 << 20;
 
 impl<T: VoteTable> Pbft<T> {
@@ -159,6 +159,11 @@ impl<T: VoteTable> Pbft<T> {
                 return;
             }
         }
+        // Where we have delivered, we vote for what we delivered (N5), and keep nothing else.
+        let delivered = |slot: &Slot| slot.committed == Some(digest) || slot.has_body(digest);
+        if seq <= self.delivered && !self.slots.get(&seq).is_some_and(delivered) {
+            return self.drop_message("delivered_otherwise");
+        }
         let slot = self.slots.entry(seq).or_default();
         let known = slot.proposal == Some((view, digest));
         slot.add_body(batch.clone(), false);
@@ -173,11 +178,14 @@ impl<T: VoteTable> Pbft<T> {
         self.accept(seq);
     }
 
-    /// How long the batches are that are held and not delivered: what a primary can make us keep.
+    /// How long the batches are that this view's primary proposed and that are not delivered: what it
+    /// can make us keep. What is left of earlier views is not held against it.
     fn undelivered_bytes(&self) -> usize {
-        let slots = self.slots.range(self.delivered.next()..).map(|(_, slot)| slot);
-        let held = slots.flat_map(|slot| &slot.bodies).map(|held| &held.bytes);
-        held.chain(self.parked.values().map(|(_, batch, _)| &batch.bytes)).map(Bytes::len).sum()
+        let proposed = self
+            .slots
+            .range(self.delivered.next()..)
+            .filter_map(|(_, slot)| slot.held(slot.proposal?.1).map(|held| &held.bytes));
+        proposed.chain(self.parked.values().map(|(_, batch, _)| &batch.bytes)).map(Bytes::len).sum()
     }
 
     /// Votes for the proposal at `seq` if nothing stands against it and we have not yet.

@@ -114,7 +114,18 @@ impl Slot {
             let oldest = self.preprepared.iter().map(|(_, v)| *v).min().expect("not empty");
             self.preprepared.retain(|(_, v)| *v != oldest);
         }
-        // A body is needed as long as P, Q, the proposal or the decision may call for it.
+        self.drop_bodies();
+    }
+
+    /// A view begins, and what it begins with is noted: what older ones proposed here and was not
+    /// accepted binds nobody.
+    pub(super) fn enter(&mut self, view: View) {
+        self.proposal = self.proposal.filter(|(proposed_in, _)| *proposed_in == view);
+        self.drop_bodies();
+    }
+
+    /// A body is needed as long as P, Q, the proposal or the decision may call for it.
+    fn drop_bodies(&mut self) {
         let keep = [self.proposal, self.accepted, self.prepared];
         self.bodies.retain(|held| {
             let d = held.digest;
@@ -122,5 +133,35 @@ impl Slot {
                 || self.committed == Some(d)
                 || self.preprepared.iter().any(|(q, _)| *q == d)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tercio_types::{Batch, Timestamp};
+
+    /// W2: of what older views proposed, a new one keeps what was accepted and what it begins with.
+    #[test]
+    fn a_new_view_lets_go_of_what_nobody_accepted() {
+        let batch = |time| {
+            let batch = Batch { time: Timestamp(time), checkpoint: true, packages: vec![] };
+            Arc::new(EncodedBatch::new(batch, Suite::default()))
+        };
+        let [accepted, proposed, chosen] = [1, 2, 3].map(batch);
+        let mut slot = Slot::default();
+        for (view, batch) in [(0, &accepted), (1, &proposed), (2, &chosen)] {
+            slot.proposal = Some((View(view), batch.digest));
+            slot.add_body(batch.clone(), false);
+            if view == 0 {
+                slot.accepted = slot.proposal;
+            }
+        }
+        slot.enter(View(2));
+        assert!(slot.has_body(accepted.digest) && slot.has_body(chosen.digest));
+        assert!(!slot.has_body(proposed.digest));
+        slot.enter(View(3));
+        assert_eq!(slot.proposal, None);
+        assert_eq!(slot.bodies.len(), 1, "what was accepted");
     }
 }

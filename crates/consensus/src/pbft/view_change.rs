@@ -289,6 +289,7 @@ impl<T: VoteTable> Pbft<T> {
         self.persist(&Record::Enter(new_view.clone()), Some(Promise::Enter(new_view)));
         self.adopt(&selection);
         self.requeue(&selection);
+        self.slots.values_mut().for_each(|slot| slot.enter(view));
         self.vote_for(&selection);
     }
 
