@@ -16,9 +16,9 @@
 //! reads while others write much so becomes an ordinary one.
 //!
 //! **Whom it trusts.** The client reads what it could read anyway, region by region as its capability
-//! opens them, and can write nothing. A region that is taken away can be read until the client looks
-//! at the count of registrations, before each read; what it was can be read from then on by one who
-//! kept it mapped. The server takes nothing from the client.
+//! opens them, and can write nothing. With each read it looks whether regions have come or gone; one
+//! that is taken away is not read any more, though who keeps it mapped could look at what it was, as if
+//! he had copied it before. The server takes nothing from the client.
 
 use crate::exec;
 use crate::memory::{Control, Memory};

@@ -1,8 +1,9 @@
 //! Removing files that nothing needs any more.
 //!
 //! To unlink a file of the write-ahead log, of 16 MiB, takes 15 ms while the disk is busy; segments of
-//! the block log, snapshots and fetched states may be far longer; and all promises wait for the log's thread. So another does it. Its queue has no
-//! bound of its own: what waits there are names of files that are still on the disk.
+//! the block log, snapshots and fetched states may be far longer; and all promises wait for the log's
+//! thread. So another does it. Its queue has no bound of its own: what waits there are names of files
+//! that are still on the disk.
 
 use super::Ending;
 use crate::NodeError;
