@@ -6,7 +6,7 @@
 //!
 //! Several data plane threads may work on one memory, each with a [`View`]. While views are out,
 //! regions stay; registering waits for the views of all threads to end, so a thread takes a new one
-//! for each batch of requests.
+//! after each batch of requests, and when it has looked for one for a while.
 
 mod published;
 mod view;
