@@ -16,6 +16,14 @@ use tercio_types::{
 use tercio_wire::{EncodedBatch, Forward, Kind, MAX_FRAME, Message, Received, Request};
 use thiserror::Error;
 
+/// The longest package that is taken in, from whomever, in bytes of its encoding: 8 MiB. A batch of it
+/// alone must fit everything that carries batches.
+pub const MAX_PACKAGE: usize = 8 << 20;
+
+/// The longest batch that is accepted, in bytes of its encoding: a MiB less than a frame. Whoever asks
+/// for the block gets header and certificate with it in one frame.
+pub const MAX_BATCH: usize = MAX_FRAME - (1 << 20);
+
 /// A point in time: nanoseconds since the Unix epoch as the driver reckons it. It never goes back:
 /// a driver reads the wall clock once and a monotonic clock from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -7,6 +7,7 @@ use common::*;
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_consensus::pbft::PbftMessage;
+use tercio_consensus::{MAX_BATCH, MAX_PACKAGE};
 use tercio_types::*;
 use tercio_wire::{EncodedBatch, encode_package_content, package_from_content, request_key};
 
@@ -43,6 +44,38 @@ fn w2_what_is_proposed_is_bounded_in_bytes() {
     let status = net.status(1);
     assert_eq!(status.slots, 7, "a little less than 64 MiB");
     assert_eq!(status.dropped["too_much_proposed"], 13);
+}
+
+/// N2: what would not fit a frame with all that a block has is not accepted, but for one byte less.
+#[test]
+fn n2_a_batch_is_no_longer_than_a_block_can_be() {
+    let of = |bytes| {
+        let mut net = Net::with(4, |_| {});
+        net.filter = Box::new(|from, _, _| from != 0);
+        let batch = batch_of(&net, bytes, 1);
+        propose(&mut net, 1, 1, &batch);
+        (batch.bytes.len(), net.status(1).slots, format!("{:?}", net.peer(1).evidence))
+    };
+    let around = of(1 << 20).0 - (1 << 20);
+    let (length, slots, evidence) = of(MAX_BATCH - around);
+    assert_eq!((length, slots), (MAX_BATCH, 1), "{evidence}");
+    let (length, slots, evidence) = of(MAX_BATCH - around + 1);
+    assert_eq!((length, slots), (MAX_BATCH + 1, 0));
+    assert!(evidence.contains("batch_too_long"), "{evidence}");
+}
+
+/// A1: nor is a package that is too long for a batch of its own, whoever hands it on.
+#[test]
+fn a1_a_package_fits_a_batch() {
+    let mut net = Net::with(4, |_| {});
+    let package = |bytes| batch_of(&net, bytes, 1).batch.packages[0].clone();
+    let [fits, longer] = [MAX_PACKAGE - 4096, MAX_PACKAGE].map(package);
+    net.request(1, &longer);
+    net.settle();
+    assert_eq!(net.status(1).dropped["package_too_long"], 1);
+    net.request(0, &fits);
+    net.pass(LONG);
+    assert!((0..4).all(|i| net.operations(i).len() == 1));
 }
 
 /// W2: the room that one primary has used up is not lost to the next.

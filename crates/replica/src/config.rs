@@ -20,7 +20,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tercio_consensus::Settings;
+use tercio_consensus::{MAX_PACKAGE, Settings};
 use tercio_crypto::SecretKey;
 use tercio_crypto::sm2::{Backend, Unavailable};
 use tercio_ledger::{BlockLogSettings, DataDir, DataDirError, Identity, MemStorage, WalSettings};
@@ -42,10 +42,8 @@ pub const DATA_DIR: &str = "data";
 
 /// A configuration file is far shorter.
 const MAX_FILE: u64 = 16 << 20;
-/// A client's frame must fit a replica's: a batch of one package is longer by a few hundred bytes.
 /// The least that others must be given each second: who waits long for an answer asks elsewhere.
 const MIN_SERVE_BYTES: u64 = 1 << 20;
-const MAX_CLIENT_FRAME: usize = 8 << 20;
 /// How long a replica looks on for frames after one came (`[links] poll_us`): about one request of a
 /// client that has one under way, so that replicas stay awake for the next.
 const POLL: Duration = Duration::from_micros(200);
@@ -259,9 +257,9 @@ impl LinksEntry {
     fn apply(self, source: &Source<'_>, limits: &mut Limits) -> Result<(), FileError> {
         set(&mut limits.max_clients, self.max_clients);
         if let Some(bytes) = &self.max_client_frame {
-            if *bytes.get() > MAX_CLIENT_FRAME {
+            if *bytes.get() > MAX_PACKAGE {
                 let what = format!(
-                    "must be at most {MAX_CLIENT_FRAME}: a request travels on inside frames of replicas"
+                    "must be at most {MAX_PACKAGE}: a request travels on inside frames of replicas"
                 );
                 return Err(source.at(bytes, what));
             }

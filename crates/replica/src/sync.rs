@@ -517,6 +517,18 @@ mod tests {
         Block { header, body }
     }
 
+    /// The longest block there can be fits a frame, with a certificate of many.
+    #[test]
+    fn the_longest_block_fits_a_frame() {
+        let body = Bytes::from(vec![0; tercio_consensus::MAX_BATCH]);
+        let block = Block { body, ..block(1) };
+        let room = block.body.len() + (1 << 20);
+        let answer = Blocks { blocks: vec![block], certificate: None }.to_bytes();
+        let signatures = 1000 * (size_of::<ReplicaId>() + size_of::<SignatureBytes>());
+        assert!(answer.len() + size_of::<Checkpoint>() + signatures < room);
+        assert_eq!(room, tercio_wire::MAX_FRAME);
+    }
+
     #[test]
     fn answers_have_one_encoding() {
         let checkpoint = Checkpoint {

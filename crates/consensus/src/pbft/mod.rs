@@ -41,8 +41,8 @@ pub(crate) use slot::MAX_PREPREPARED;
 
 use crate::pool::Admission;
 use crate::{
-    Delivery, Effect, Event, Evidence, Floor, HostVotes, Instant, Learning, PersistId, Phase,
-    Protocol, RequestPool, Settings, Status, Vote, VoteTable,
+    Delivery, Effect, Event, Evidence, Floor, HostVotes, Instant, Learning, MAX_PACKAGE, PersistId,
+    Phase, Protocol, RequestPool, Settings, Status, Vote, VoteTable,
 };
 use bytes::Bytes;
 use handed_on::HandedOn;
@@ -60,7 +60,7 @@ use tercio_types::{
     View,
 };
 use tercio_wire::reject::Reason;
-use tercio_wire::{Encode, EncodedBatch, Kind};
+use tercio_wire::{Encode, EncodedBatch, Kind, package_len};
 
 /// What a replica brings along from before a restart. The default is a fresh start.
 #[derive(Clone, Debug, Default)]
@@ -378,6 +378,10 @@ impl<T: VoteTable> Pbft<T> {
 
     fn on_request(&mut self, package: Package, from_client: bool) {
         let (client, first, count) = (package.client, package.first, package.ops.len());
+        // A replica can hand on a longer one than its client could send us.
+        if package_len(&package) > MAX_PACKAGE {
+            return self.drop_message("package_too_long");
+        }
         if !package.is_signed() && self.must_sign.contains(&client) {
             self.effects.push_back(Effect::Decline { client, first, reason: Reason::MustSign });
             return;

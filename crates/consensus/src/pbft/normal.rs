@@ -5,7 +5,7 @@ use super::{
     Arc, ClientId, Delivery, Digest, Effect, EncodedBatch, Evidence, Package, Pbft, PbftMessage,
     Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, Slot, View, Vote, VoteTable,
 };
-use crate::{Awaited, Recorded};
+use crate::{Awaited, MAX_BATCH, Recorded};
 use bytes::Bytes;
 use tercio_types::Batch;
 use tercio_types::zoo::{Defence, stands};
@@ -139,6 +139,9 @@ impl<T: VoteTable> Pbft<T> {
             return self.evidence(Evidence::Malformed { replica: from, why: "empty_batch" });
         }
         let bytes = batch.bytes.len();
+        if bytes > MAX_BATCH {
+            return self.evidence(Evidence::Malformed { replica: from, why: "batch_too_long" });
+        }
         if self.undelivered_bytes() + bytes > MAX_UNDELIVERED.max(bytes) {
             return self.drop_message("too_much_proposed");
         }
