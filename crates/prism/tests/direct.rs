@@ -74,7 +74,10 @@ fn a_chain_reads_what_the_server_would() {
             good += u64::from(outcomes.iter().all(|(status, _)| *status == Status::Ok));
             assert_eq!(run(&mut reader, &ops).unwrap(), outcomes, "{ops:?}");
         }
-        assert_eq!(reader.answered_directly(), good, "those that succeed, and only those");
+        // The server may have been at its upkeep now and then.
+        let direct = reader.answered_directly();
+        assert!(direct <= good, "{direct} of {good}: only those that succeed");
+        assert!(direct > good / 2, "{direct} of {good}: those that succeed");
         assert_eq!(asker.answered_directly(), 0);
         assert!(good > CHAINS / 10 && good < CHAINS, "{good} of {CHAINS}");
         println!("prism-count direct_chains {CHAINS}");
@@ -83,7 +86,7 @@ fn a_chain_reads_what_the_server_would() {
 
 #[test]
 fn a_request_sees_one_moment() {
-    read_while_it_is_written().unwrap();
+    read_while_it_is_written(|direct, changes| direct > 20_000 && changes > 500).unwrap();
 }
 
 #[test]
@@ -112,19 +115,28 @@ fn regions_that_go_are_not_read_any_more_and_those_that_come_are() {
         let mut client = reader(endpoint);
         let status =
             |client: &mut Client, addr| run(client, &[read(addr, 8, Deref::Direct)]).unwrap()[0].0;
-        assert_eq!((status(&mut client, first), client.answered_directly()), (Status::Ok, 1));
+        // Not each time: the server may be at its upkeep.
+        let is_read_here = |client: &mut Client, addr| {
+            let (before, end) = (client.answered_directly(), now_ns() + PATIENCE_NS);
+            while client.answered_directly() == before {
+                assert_eq!(status(client, addr), Status::Ok);
+                assert!(now_ns() < end, "it is always the server that reads");
+            }
+        };
+        is_read_here(&mut client, first);
         let mut draft = Draft::default();
         draft.op(read(first, 8, Deref::Direct));
         client.submit(&draft, now_ns()).unwrap();
+        let before = client.answered_directly();
         memory.unregister(first);
         // One answer is not taken yet: the memory cannot be mapped anew, and is not read either.
         assert_eq!(status(&mut client, first), Status::UnknownRegion);
-        assert_eq!(client.answered_directly(), 2);
-        assert_eq!(status(&mut client, first), Status::UnknownRegion);
+        assert!(client.answered_directly() <= before + 1);
         let second = memory.register(OURS, Rights::ALL, 4096).unwrap();
-        assert_eq!((status(&mut client, second), client.answered_directly()), (Status::Ok, 3));
+        is_read_here(&mut client, second);
+        let before = client.answered_directly();
         assert_ne!(status(&mut client, first), Status::Ok);
-        assert_eq!(client.answered_directly(), 3);
+        assert_eq!(client.answered_directly(), before);
     });
 }
 

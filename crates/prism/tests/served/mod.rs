@@ -77,10 +77,12 @@ pub(crate) fn run(
         .run(ops, |answer| answer.outcomes().map(|o| (o.status, o.data.words().to_vec())).collect())
 }
 
-/// One client writes an object of many lines again and again, each time another number to all of it,
-/// and looks at its table of two pointers; the other reads it without the server, until it has done so
-/// often and has met changes. Says what it read that never was.
-pub(crate) fn read_while_it_is_written() -> Result<(), String> {
+/// One client writes an object of many lines again and again, each time another number to all of it;
+/// the other reads it without the server, until `enough` says so of how many reads were without it and
+/// how many numbers were seen. Says what it read that never was.
+pub(crate) fn read_while_it_is_written(
+    mut enough: impl FnMut(u64, u64) -> bool,
+) -> Result<(), String> {
     const WORDS: usize = 512;
     let memory = Arc::new(Memory::published().unwrap());
     let object = memory.register(OURS, Rights::ALL, WORDS * 8).unwrap();
@@ -103,10 +105,8 @@ pub(crate) fn read_while_it_is_written() -> Result<(), String> {
                     }
                 }
             });
-            let (mut reads, mut last) = (0u64, 0);
-            while result.is_ok()
-                && (reader.answered_directly() < 20_000 || reads == reader.answered_directly())
-            {
+            let (mut changes, mut last) = (0, 0);
+            while result.is_ok() && !enough(reader.answered_directly(), changes) {
                 let read = [read(object, WORDS as u32 * 8, Deref::Direct)];
                 let outcomes = run(&mut reader, &read).unwrap();
                 let words = &outcomes[0].1;
@@ -115,7 +115,7 @@ pub(crate) fn read_while_it_is_written() -> Result<(), String> {
                 } else if words[0] < last {
                     result = Err(format!("{} after {last}", words[0]));
                 }
-                (reads, last) = (reads + 1, words[0]);
+                (changes, last) = (changes + u64::from(words[0] != last), words[0]);
             }
         });
     });
