@@ -5,14 +5,17 @@ use rustix::fs::{
     memfd_create, seek,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::param::page_size;
 use std::fmt;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU64;
 
 const WORD: usize = size_of::<u64>();
+/// A large page, in bytes.
+const LARGE: usize = 2 << 20;
 /// What a shared mapping must promise before it is mapped: it never shrinks (an access behind its
 /// end would kill the process), and nobody can take the promise back.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -74,8 +77,8 @@ impl Words {
     }
 
     /// Memory that other processes can map from the descriptor to read it ([`Words::of_published`])
-    /// and that only this value writes. Its size is fixed. In large pages where the system has some for
-    /// shared memory (`shmem_enabled`), which most have not.
+    /// and that only this value writes. Its size is fixed. Its pages come into being when they are first
+    /// touched, and are small then on most systems (`shmem_enabled`): see [`Words::make`].
     ///
     /// # Errors
     /// When `count` is zero or the system has not that much memory.
@@ -84,7 +87,6 @@ impl Words {
         // Sealed against shrinking before it is mapped, against other writers after.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         let words = Self::map(&file, count, MapFlags::SHARED, SealFlags::SHRINK)?;
-        words.advise_huge();
         fcntl_add_seals(&file, READ_ONLY)?;
         Ok((words, file))
     }
@@ -105,7 +107,6 @@ impl Words {
     /// When the descriptor is not such memory, or is smaller than `count` words.
     pub fn of_published(file: impl AsFd, count: usize) -> io::Result<Self> {
         let words = Self::map(&file, count, MapFlags::PRIVATE, READ_ONLY)?;
-        words.advise_huge();
         words.populate(&file);
         Ok(words)
     }
@@ -133,6 +134,32 @@ impl Words {
         }
     }
 
+    /// Has the pages of these words made now, in large pages where the system lets it: also for memory
+    /// that is shared, which on most systems gets none by itself. The end of the memory that no large
+    /// page fits in is left out, and so is everything where it is refused (`MADV_COLLAPSE`, from Linux
+    /// 6.1 on): only a wish.
+    ///
+    /// # Panics
+    /// When there are no such words.
+    pub fn make(&self, words: Range<usize>) {
+        let last = words.end.checked_sub(1).expect("words from 0 on");
+        assert!(words.start <= last && last < self.count, "there are no words {words:?}");
+        let (bytes, small) = (self.count * WORD, page_size());
+        let pages = words.start * WORD / LARGE..last * WORD / LARGE + 1;
+        for page in pages.filter(|page| (page + 1) * LARGE <= bytes) {
+            // Where there is nothing yet, nothing is gathered: so there has to be something, in the
+            // part that was asked for.
+            let some = (page * LARGE).max(words.start * WORD) / small * small;
+            // SAFETY: page-aligned parts of the mapping, which is ours; to be asked for as a write does,
+            // and to be gathered in a large page, changes no content.
+            unsafe {
+                let start = self.start.as_ptr().cast::<u8>();
+                let _ = madvise(start.add(some).cast(), small, Advice::LinuxPopulateWrite);
+                libc::madvise(start.add(page * LARGE).cast(), LARGE, libc::MADV_COLLAPSE);
+            }
+        }
+    }
+
     fn map(file: impl AsFd, count: usize, kind: MapFlags, seals: SealFlags) -> io::Result<Self> {
         let bytes = bytes_of(count)?;
         let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
@@ -143,17 +170,69 @@ impl Words {
             return Err(wrong("the shared memory is too small"));
         }
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a null hint lets the kernel choose a range that nothing else uses. The file is
-        // at least so long and sealed against shrinking (all of `seals` are), so that every access
-        // stays valid; that others write it is allowed for by handing out atomics only. A private
-        // mapping may be written whatever the file permits.
-        let start = unsafe { mmap(null_mut(), bytes, rights, kind, file, 0)? };
+        let place = Place::reserve(bytes)?;
+        // SAFETY: the place is ours, and what is mapped there gives way. The file is at least so long and
+        // sealed against shrinking (all of `seals` are), so that every access stays valid; that others
+        // write it is allowed for by handing out atomics only. A private mapping may be written whatever
+        // the file permits.
+        let start = unsafe { mmap(place.start(), bytes, rights, kind | MapFlags::FIXED, file, 0)? };
+        place.keep(bytes);
         Ok(Self::own(start, count))
     }
 
     fn own(start: *mut std::ffi::c_void, count: usize) -> Self {
         let start = NonNull::new(start.cast()).expect("the kernel does not map at null");
         Self { start, count }
+    }
+}
+
+/// Addresses that nothing else uses, let go of when dropped: for memory that large pages fit in, whose
+/// addresses must begin with one. (For anonymous memory, the kernel sees to that.)
+struct Place {
+    all: *mut u8,
+    bytes: usize,
+}
+
+impl Place {
+    /// With room for so many bytes from [`Place::start`] on.
+    fn reserve(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.next_multiple_of(page_size()) + LARGE;
+        let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a null hint lets the kernel choose a range that nothing else uses.
+        let all = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), kind)? };
+        Ok(Self { all: all.cast(), bytes })
+    }
+
+    /// The bytes before [`Place::start`].
+    fn before(&self) -> usize {
+        self.all.addr().next_multiple_of(LARGE) - self.all.addr()
+    }
+
+    /// Where a large page can begin.
+    fn start(&self) -> *mut std::ffi::c_void {
+        self.all.wrapping_add(self.before()).cast()
+    }
+
+    /// Lets go of all but so many bytes at the start.
+    fn keep(mut self, bytes: usize) {
+        let begin = self.before();
+        let end = begin + bytes.next_multiple_of(page_size());
+        self.free(0..begin);
+        self.free(end..self.bytes);
+        self.bytes = 0;
+    }
+
+    fn free(&mut self, part: Range<usize>) {
+        if !part.is_empty() {
+            // SAFETY: a part of what is reserved, of whole pages, which nobody was given.
+            let _ = unsafe { munmap(self.all.add(part.start).cast(), part.len()) };
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.free(0..self.bytes);
     }
 }
 
@@ -235,6 +314,40 @@ mod tests {
         assert_eq!(fstat(&file).unwrap().st_blocks, 4 * 8, "blocks of 512 bytes");
         assert!((0..2048).all(|page| theirs[page * 512].load(Relaxed)
             == if [3, 4, 700, 2047].contains(&page) { page as u64 } else { 0 }));
+    }
+
+    /// How much of the mapping is in large pages, in bytes.
+    fn large(words: &Words) -> usize {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let from = format!("{:x}-", words.start.as_ptr().addr());
+        let mut entry = smaps.lines().skip_while(|line| !line.starts_with(&from));
+        let line = entry.find_map(|line| line.strip_prefix("ShmemPmdMapped:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
+    }
+
+    #[test]
+    fn pages_are_made_where_they_are_asked_for() {
+        const PAGE: usize = LARGE / WORD;
+        let (words, file) = Words::published("test", 10 * PAGE + 7).unwrap();
+        words[PAGE + 5].store(9, Relaxed);
+        // From the middle of the second to that of the fourth, and the end, which is less than a page.
+        words.make(PAGE + PAGE / 2..3 * PAGE + 1);
+        words.make(10 * PAGE..10 * PAGE + 7);
+        let touched = fstat(&file).unwrap().st_blocks as usize * 512;
+        assert!(touched <= 3 * LARGE, "{touched} bytes: nothing else is made");
+        assert_eq!(words[PAGE + 5].load(Relaxed), 9);
+        assert!(
+            (0..words.len()).filter(|at| *at != PAGE + 5).all(|at| words[at].load(Relaxed) == 0)
+        );
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let mut release = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        let new = (release.next(), release.next()) >= (Some(6), Some(1));
+        if new && std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            assert_eq!(touched, 3 * LARGE);
+            assert_eq!(large(&words), 3 * LARGE);
+            let reader = Words::of_published(&file, 10 * PAGE + 7).unwrap();
+            assert_eq!(large(&reader), 3 * LARGE, "who reads them has them, too");
+        }
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub const BUFFER_HEADER: usize = 8;
 const LIVE: u64 = 1 << 16;
 const LINE: usize = 64;
 const LINE_LOCKS: usize = 1024;
+/// The most bytes of buffers that are posted at once between batches: their pages are made then, and
+/// requests wait for it.
+const MAX_POSTED: usize = 8 << 20;
 /// The most bytes of a range that are asked for ahead: more would only drive others out of the cache,
 /// and who is not even known yet can ask for it.
 const MAX_PREFETCH: usize = 4096;
@@ -158,7 +161,8 @@ impl Memory {
         self.regions.write().expect("no thread panics while it registers")
     }
 
-    /// Registers `bytes` of zeros; gives their address. Pages come into being as they are touched.
+    /// Registers `bytes` of zeros; gives their address. Pages come into being as they are touched; those
+    /// of memory that is published, at once.
     ///
     /// # Errors
     /// When there is no number left, or not so much memory.
@@ -209,10 +213,15 @@ impl Memory {
         if bytes as u64 >= Addr::MAX_OFFSET {
             return Err(error("a region is shorter than a tebibyte"));
         }
+        let count = bytes.div_ceil(8);
         let (words, file) = match self.published {
-            None => (Words::private(bytes.div_ceil(8), bytes >= 4 << 20)?, None),
+            None => (Words::private(count, bytes >= 4 << 20)?, None),
             Some(_) => {
-                let (words, file) = published::share("tercio-prism-region", bytes.div_ceil(8))?;
+                let (words, file) = published::share("tercio-prism-region", count)?;
+                // A pool's are made as its buffers are posted.
+                if pool.is_none() {
+                    words.make(0..count);
+                }
                 (words, Some(file))
             }
         };
@@ -281,7 +290,7 @@ impl Memory {
                 state.free.push_back(buffer);
             }
             if state.free.len() <= state.posted as usize / 8 && state.posted < pool.limit {
-                let more = state.posted;
+                let more = state.posted.min((MAX_POSTED / pool.stride) as u32);
                 post_more(region, pool, &mut state, more);
             }
         }
@@ -322,6 +331,10 @@ fn lock(state: &Mutex<PoolState>) -> MutexGuard<'_, PoolState> {
 
 fn post_more(region: &Region, pool: &Pool, state: &mut PoolState, more: u32) {
     let until = (state.posted + more.max(1)).min(pool.limit);
+    if region.file.is_some() && state.posted < until {
+        let word = |buffer: u32| buffer as usize * pool.stride / 8;
+        region.words.make(word(state.posted)..word(until));
+    }
     for buffer in state.posted..until {
         // The first generation; 0 would look like an address that has none.
         region.words[buffer as usize * pool.stride / 8].store(1, Ordering::Relaxed);

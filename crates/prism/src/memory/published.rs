@@ -56,7 +56,8 @@ impl Drop for Change<'_> {
 impl Memory {
     /// Memory for one data plane thread that clients of the same machine and user can read by
     /// themselves, with what their capability opens (see [`crate::client::Client::read_directly`]).
-    /// Such memory is in small pages on most systems, which makes the server itself slower.
+    /// Its pages are made when a region is registered or buffers are posted, in large ones where the
+    /// system has some.
     ///
     /// # Errors
     /// When the system has no more memory or files.
