@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use tercio_prism::bench::{self, LatencySummary, loads};
+use tercio_prism::bench::{self, loads};
 use tercio_prism::client::Client;
 use tercio_prism::engine::Engine;
 use tercio_prism::kv::driver::Driver;
@@ -57,9 +57,9 @@ pub(crate) struct ServeArgs {
     /// Keep a processor busy even when nothing comes
     #[arg(long)]
     busy: bool,
-    /// Let clients at --shm map the memory and read without the server (their --direct)
-    #[arg(long, requires = "shm", conflicts_with = "delay_us")]
-    direct: bool,
+    /// Do not let clients at --shm read without the server; nor does a server with a delay
+    #[arg(long, requires = "shm")]
+    no_direct: bool,
     /// Print one JSON object once it serves
     #[arg(long)]
     json: bool,
@@ -82,9 +82,9 @@ struct At {
     /// The file with the capability that opens the store
     #[arg(long, value_name = "FILE", default_value = KEY_FILE)]
     key_file: PathBuf,
-    /// Read without the server, where it is in shared memory and was started with --direct
+    /// Send all requests to the server, also those that could be run without it in shared memory
     #[arg(long)]
-    direct: bool,
+    no_direct: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -218,8 +218,9 @@ fn store(args: &ServeArgs, options: Options) -> Result<Server, Failure> {
             "note: {address} is reachable for others, and requests carry the capability in the clear"
         ));
     }
-    let memory =
-        if args.direct { Memory::published().map_err(Failure::new)? } else { Memory::new() };
+    // A delay is to be felt: who reads by himself would not.
+    let publish = args.shm.is_some() && !args.no_direct && options.delay_ns == 0;
+    let memory = if publish { Memory::published().map_err(Failure::new)? } else { Memory::new() };
     let memory = Arc::new(memory);
     let random = || getrandom_u64().map_err(Failure::new);
     let config = Config::general(args.items);
@@ -284,13 +285,13 @@ fn connect(at: &At) -> Result<Client, Failure> {
         let endpoint = &at.at;
         Failure::new(format!("{endpoint}: {why}; is 'tercio prism serve' running there?"))
     };
-    let link = at.at.link().map_err(|error| failed(error.to_string()))?;
-    let mut client =
-        Client::connect(link, capability).map_err(|error| failed(error.to_string()))?;
-    if at.direct {
-        client.read_directly().map_err(|error| Failure::new(format!("{}: {error}", at.at)))?;
+    if at.no_direct {
+        let link = at.at.link().map_err(|error| failed(error.to_string()))?;
+        Client::connect(link, capability)
+    } else {
+        Client::open(&at.at, capability)
     }
-    Ok(client)
+    .map_err(|error| failed(error.to_string()))
 }
 
 #[derive(Serialize)]
@@ -343,8 +344,7 @@ struct LoadReport {
     value_bytes: usize,
     window: usize,
     #[serde(flatten)]
-    latency: LatencySummary,
-    rate_per_s: f64,
+    figures: loads::OnServed,
 }
 
 fn load(args: &BenchArgs) -> Result<(), Failure> {
@@ -366,9 +366,8 @@ fn load(args: &BenchArgs) -> Result<(), Failure> {
     let client = connect(&args.at)?;
     let load = loads::Load { workload, theta: args.zipf };
     let duration_ns = (args.seconds * 1e9) as u64;
-    let (latency, rate_per_s) =
-        loads::run_on(client, &load, args.keys, args.value, args.window, duration_ns)
-            .map_err(Failure::new)?;
+    let figures = loads::run_on(client, &load, args.keys, args.value, args.window, duration_ns)
+        .map_err(Failure::new)?;
     let report = LoadReport {
         at: args.at.at.to_string(),
         workload,
@@ -376,17 +375,22 @@ fn load(args: &BenchArgs) -> Result<(), Failure> {
         keys: args.keys,
         value_bytes: args.value,
         window: args.window,
-        latency,
-        rate_per_s,
+        figures,
     };
     output::report(args.json, &report, |report| {
         output::line(&format!(
             "workload {:?} at {}: {:.0} commands/s, p50 {} us, p99 {} us",
             report.workload,
             report.at,
-            report.rate_per_s,
-            report.latency.p50_us,
-            report.latency.p99_us
+            report.figures.rate_per_s,
+            report.figures.latency.p50_us,
+            report.figures.latency.p99_us
         ));
+        if report.figures.without_server > 0 {
+            output::line(&format!(
+                "{} requests were run without the server",
+                report.figures.without_server
+            ));
+        }
     })
 }

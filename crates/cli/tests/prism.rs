@@ -97,25 +97,31 @@ fn a_served_store_is_used_over_each_transport() {
     serving.stop();
 }
 
+/// How many of a load's requests were run without the server.
+fn without_server(serving: &Serving, endpoint: &str, more: &[&str]) -> u64 {
+    let key = serving.key();
+    let load = ["prism", "bench", "--at", endpoint, "--key-file", text(&key), "--json"];
+    let size = ["--keys", "50", "--seconds", "0.2"];
+    let report = tercio(load.iter().chain(&size).chain(more)).good().json();
+    report["without_server"].as_u64().unwrap()
+}
+
 #[test]
 fn a_store_is_read_without_its_server_where_both_agree() {
-    let serving = Serving::with(&["--direct"]);
+    let serving = Serving::start();
     let [shm, udp, _] = &serving.endpoints[..] else { panic!("three endpoints") };
-    serving.kv(shm, &["--direct", "get", "greeting"]).refused(1, &["there is no key"]);
-    serving.kv(shm, &["--direct", "put", "greeting", "hello"]).good();
-    assert_eq!(serving.kv(shm, &["--direct", "get", "greeting"]).good().stdout, "hello\n");
-    serving.kv(udp, &["put", "greeting", "hello again"]).good();
-    assert_eq!(serving.kv(shm, &["--direct", "get", "greeting"]).good().stdout, "hello again\n");
-    serving.kv(shm, &["--direct", "delete", "greeting"]).good();
-    serving.kv(shm, &["--direct", "get", "greeting"]).refused(1, &["there is no key"]);
-    serving.kv(udp, &["--direct", "get", "greeting"]).refused(1, &["nobody would notice"]);
+    serving.kv(udp, &["put", "greeting", "hello"]).good();
+    assert_eq!(serving.kv(shm, &["get", "greeting"]).good().stdout, "hello\n");
+    assert_eq!(serving.kv(shm, &["--no-direct", "get", "greeting"]).good().stdout, "hello\n");
+    assert!(without_server(&serving, shm, &[]) > 100);
+    assert_eq!(without_server(&serving, shm, &["--no-direct"]), 0);
+    assert_eq!(without_server(&serving, udp, &[]), 0);
     serving.stop();
-    let closed = Serving::start();
-    let refused = closed.kv(&closed.endpoints[0], &["--direct", "get", "greeting"]);
-    refused.refused(1, &["not published", "--direct"]);
-    closed.stop();
-    let delayed = ["prism", "serve", "--shm", "/nowhere", "--direct", "--delay-us", "3"];
-    tercio(delayed).refused(2, &["--direct", "--delay-us"]);
+    for closed in [&["--no-direct"][..], &["--delay-us", "3"]] {
+        let serving = Serving::with(closed);
+        assert_eq!(without_server(&serving, &serving.endpoints[0], &[]), 0, "{closed:?}");
+        serving.stop();
+    }
 }
 
 #[test]
@@ -233,7 +239,7 @@ fn the_papers_figures_are_measured() {
     for op in ops["ops"].as_array().unwrap() {
         let of = |field: &str| op[field].as_f64();
         if op["transport"] == "shm" {
-            assert!(of("floor_us").unwrap() > 0.0, "{op}");
+            assert!(of("floor_us").unwrap() > 0.0 && of("memory_us").unwrap() > 0.0, "{op}");
             let (of_floor, ratio) = (of("of_floor").unwrap(), &op["floor_ratio"]);
             let between = |min: &str, max: &str| {
                 ratio[min].as_f64().unwrap() <= of_floor && of_floor <= ratio[max].as_f64().unwrap()
@@ -241,7 +247,8 @@ fn the_papers_figures_are_measured() {
             assert!(of_floor > 0.0 && between("min", "max"), "{op}");
             assert_eq!(ratio["pairs"], 3, "{op}");
         } else {
-            assert!(op["floor_us"].is_null() && op["of_floor"].is_null(), "{op}");
+            let absent = |field: &str| op[field].is_null();
+            assert!(["floor_us", "memory_us", "of_floor"].into_iter().all(absent), "{op}");
         }
     }
     assert_eq!(positive(&figure("fig1", &[]), "ops", &fields), 2 * 5);

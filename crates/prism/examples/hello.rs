@@ -31,7 +31,7 @@ fn it_runs() {
 
 /// What a user of a store that runs somewhere writes: ten lines.
 fn talk(endpoint: &Endpoint, key: Capability) -> Result<(), Box<dyn Error>> {
-    let client = Client::connect(endpoint.link()?, key)?;
+    let client = Client::open(endpoint, key)?;
     let mut store = Driver::new(PrismClient::new(), client);
     store.put(b"greeting", b"hello")?;
     let value = store.get(b"greeting")?;

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::direct::Direct;
 use crate::engine::{MAP, WINDOW};
 use crate::op::{Capability, Op, Reject};
-use crate::transport::{Link, LinkError};
+use crate::transport::{Endpoint, Link, LinkError};
 use crate::wire::{self, Answer, Header, Kind};
 use std::io::{self, ErrorKind};
 
@@ -241,7 +241,20 @@ impl Client {
         self.silent = true;
     }
 
-    /// Connects over a link.
+    /// Connects to the server at an endpoint, and reads without it where that can be: in shared memory
+    /// that it publishes, within reach of this process ([`Client::read_directly`]).
+    ///
+    /// # Errors
+    /// When nobody can be reached or answers, or the server takes no such client.
+    pub fn open(endpoint: &Endpoint, capability: Capability) -> Result<Self, ClientError> {
+        let mut client = Self::connect(endpoint.link().map_err(LinkError::Io)?, capability)?;
+        match client.read_directly() {
+            Ok(()) | Err(ClientError::Direct(_)) => Ok(client),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Connects over a link; the server runs all requests.
     ///
     /// # Errors
     /// When the link fails, nobody answers, or the server takes no such client.
@@ -372,7 +385,7 @@ impl Client {
         }
         let unpublished = |error| match error {
             ClientError::Rejected(Reject::UnknownMethod) => {
-                let what = "it is not published; is the server started with --direct?";
+                let what = "the server keeps it to itself";
                 ClientError::Direct(io::Error::new(ErrorKind::Unsupported, what))
             }
             error => error,
@@ -398,7 +411,7 @@ impl Client {
         self.answered_directly
     }
 
-    /// Puts a request on its way, perhaps only with the next [`Client::flush`]; gives its number.
+    /// Puts a request on its way, with the next [`Client::flush`] at the latest; gives its number.
     ///
     /// # Errors
     /// When the link fails or the request is too long.
@@ -411,14 +424,17 @@ impl Client {
         }
         // Behind a request that the server has, all are the server's.
         let under_way = self.session.under_way();
-        let mut direct = self.direct.as_mut().filter(|direct| direct.ready() == under_way);
+        let direct = self.direct.as_mut().filter(|direct| direct.under_way() == under_way);
         let link = &mut self.link;
         if direct.is_none() {
             link.make_way();
         }
-        let (number, sent) = self.session.send(draft, now_ns, |frame| {
-            let done = direct.as_mut().is_some_and(|direct| direct.run(frame));
-            if done { Ok(()) } else { link.send(frame) }
+        let (number, sent) = self.session.send(draft, now_ns, |frame| match direct {
+            Some(direct) => {
+                direct.push(frame);
+                Ok(())
+            }
+            None => link.send(frame),
         })?;
         sent?;
         Ok(number)
@@ -442,11 +458,14 @@ impl Client {
         Ok(())
     }
 
-    /// Sends what was submitted.
+    /// Sends what was submitted, or runs it here.
     ///
     /// # Errors
     /// When the link fails.
     pub fn flush(&mut self) -> Result<(), ClientError> {
+        if let Some(direct) = &mut self.direct {
+            direct.run(|frame| self.link.send(frame))?;
+        }
         Ok(self.link.flush()?)
     }
 

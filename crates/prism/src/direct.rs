@@ -7,7 +7,8 @@
 //! each request that may change something, each call and each upkeep. What was read counts only if
 //! the version was even before the first access and the same after the last one. Then nothing was
 //! changed in between, and the whole request, however long its chain, saw the memory of one moment
-//! while it was under way: it is as if the server had run it then. (A sequence lock: Boehm, "Can
+//! while it was under way: it is as if the server had run it then. What is submitted together is fetched
+//! together, as by the server, but each request has its own moment. (A sequence lock: Boehm, "Can
 //! seqlocks get along with programming language memory models?", MSPC'12, has the fences.)
 //!
 //! **What is left to the server**: whatever else. Requests that may change something; those behind one
@@ -21,7 +22,7 @@
 //! he had copied it before. The server takes nothing from the client.
 
 use crate::exec;
-use crate::memory::{Control, Memory};
+use crate::memory::{Control, Memory, View};
 use crate::op::Capability;
 use crate::wire::{AnswerWriter, Kind, Request};
 use crate::zoo::{Defence, stands};
@@ -31,17 +32,21 @@ use std::io;
 /// How often a request is tried here before the server is asked.
 const TRIES: u32 = 3;
 
-/// A client's hold of the server's memory, and the answers that it gave itself.
+/// A client's hold of the server's memory, the requests that it will run there, and the answers that it
+/// gave itself.
 #[derive(Debug)]
 pub(crate) struct Direct {
     memory: Memory,
     control: Control,
+    /// Requests that were not run yet.
+    waiting: VecDeque<Vec<u64>>,
     /// Answers that were not taken yet.
     ready: VecDeque<Vec<u64>>,
-    /// Answers that were taken, to be filled again.
+    /// Frames that are no longer needed, to be filled again.
     used: Vec<Vec<u64>>,
     /// What redirected READs are read to.
     spare: Vec<u64>,
+    pointers: Vec<exec::Pointer>,
 }
 
 impl Direct {
@@ -57,8 +62,9 @@ impl Direct {
     ) -> io::Result<Self> {
         let known = known.map(|direct| &direct.memory);
         let (memory, control) = Memory::described(described, by, known)?;
-        let (ready, used, spare) = (VecDeque::new(), Vec::new(), Vec::new());
-        Ok(Self { memory, control, ready, used, spare })
+        let (waiting, ready, used) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        let (spare, pointers) = (Vec::new(), Vec::new());
+        Ok(Self { memory, control, waiting, ready, used, spare, pointers })
     }
 
     /// Whether regions have come or gone since.
@@ -66,39 +72,53 @@ impl Direct {
         self.control.is_outdated()
     }
 
-    /// How many answers wait to be taken.
-    pub(crate) fn ready(&self) -> usize {
-        self.ready.len()
+    /// How many requests the server has not seen: they wait to be run, or their answers to be taken.
+    pub(crate) fn under_way(&self) -> usize {
+        self.waiting.len() + self.ready.len()
     }
 
-    /// Runs the request in `frame`, if it only reads. False when the server has to be asked.
-    pub(crate) fn run(&mut self, frame: &[u64]) -> bool {
-        let Ok(request) = &Request::decode(frame) else { return false };
-        if request.header.kind != Kind::Ops || request.mutates() {
-            return false;
+    /// Takes a request, to be run with the next [`Direct::run`].
+    pub(crate) fn push(&mut self, frame: &[u64]) {
+        let mut request = self.used.pop().unwrap_or_default();
+        request.clear();
+        request.extend_from_slice(frame);
+        self.waiting.push_back(request);
+    }
+
+    /// Runs what was taken, in order, groups of requests like the server. The first one that the server
+    /// has to be asked for is handed to `ask`, and so are all those behind it.
+    ///
+    /// # Errors
+    /// What `ask` says.
+    pub(crate) fn run<E>(&mut self, mut ask: impl FnMut(&[u64]) -> Result<(), E>) -> Result<(), E> {
+        if self.waiting.is_empty() {
+            return Ok(());
         }
-        let mut out = self.used.pop().unwrap_or_default();
-        let done = (0..TRIES).any(|_| {
-            let Some(version) = self.control.begin() else {
-                std::hint::spin_loop();
-                return false;
-            };
-            out.clear();
-            let header = &request.header;
-            let (kind, connection, number) = (header.kind, header.connection, header.number);
-            let mut answer = AnswerWriter::begin(&mut out, kind, connection, number);
-            let view = self.memory.view(0);
-            let succeeded = exec::run(&view, request, &mut answer, &mut self.spare, true);
-            answer.finish();
-            let whole = self.control.is_unchanged(version) || !stands(Defence::Unchanged);
-            succeeded && whole && !self.control.is_outdated()
-        });
-        if done {
-            self.ready.push_back(out)
-        } else {
-            self.used.push(out)
+        let Self { memory, control, waiting, ready, used, spare, pointers } = self;
+        let view = memory.view(0);
+        while !waiting.is_empty() {
+            let group = waiting.len().min(exec::GROUP);
+            if group > 1 {
+                let requests = waiting.iter().take(group).map(Vec::as_slice);
+                exec::ask(&view, requests, pointers);
+                exec::follow(&view, pointers);
+            }
+            for _ in 0..group {
+                let request = waiting.front().expect("a group is of those that wait");
+                let mut answer = used.pop().unwrap_or_default();
+                if !read(&view, control, request, &mut answer, spare, group == 1) {
+                    used.push(answer);
+                    return waiting.drain(..).try_for_each(|request| {
+                        let asked = ask(&request);
+                        used.push(request);
+                        asked
+                    });
+                }
+                ready.push_back(answer);
+                used.extend(waiting.pop_front());
+            }
         }
-        done
+        Ok(())
     }
 
     /// Takes the next answer, in place of `frame`. False when there is none.
@@ -109,14 +129,45 @@ impl Direct {
     }
 }
 
+/// Runs the request in `frame`, if it only reads. False when the server has to be asked. `alone`: no
+/// pointer was followed ahead.
+fn read(
+    view: &View<'_>,
+    control: &Control,
+    frame: &[u64],
+    out: &mut Vec<u64>,
+    spare: &mut Vec<u64>,
+    alone: bool,
+) -> bool {
+    let Ok(request) = &Request::decode(frame) else { return false };
+    if request.header.kind != Kind::Ops || request.mutates() {
+        return false;
+    }
+    (0..TRIES).any(|_| {
+        let Some(version) = control.begin() else {
+            std::hint::spin_loop();
+            return false;
+        };
+        out.clear();
+        let header = &request.header;
+        let (kind, connection, number) = (header.kind, header.connection, header.number);
+        let mut answer = AnswerWriter::begin(out, kind, connection, number);
+        let succeeded = exec::run(view, request, &mut answer, spare, alone);
+        answer.finish();
+        let whole = control.is_unchanged(version) || !stands(Defence::Unchanged);
+        succeeded && whole && !control.is_outdated()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::client::{Draft, Session};
     use crate::engine::{Batch, Engine, FREE, Peer, Service};
-    use crate::memory::{Rights, View};
+    use crate::memory::Rights;
     use crate::op::{Action, Addr, Deref, Reject};
     use crate::wire::Answer;
+    use std::convert::Infallible;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::Relaxed;
@@ -182,10 +233,11 @@ mod tests {
             });
             let (mut whole, mut changes, mut last, mut answer) = (0, 0, 0, Vec::new());
             while whole < 20_000 || changes < 500 {
-                if !direct.run(&frame) {
+                direct.push(&frame);
+                direct.run(|_| Ok::<_, Infallible>(())).unwrap();
+                if !direct.take(&mut answer) {
                     continue;
                 }
-                assert!(direct.take(&mut answer));
                 let [outcome] = Answer::decode(&answer).unwrap().take().unwrap();
                 let words = outcome.data.words();
                 assert!(words.iter().all(|word| *word == words[0]), "{words:?}");

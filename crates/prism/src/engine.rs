@@ -35,9 +35,6 @@ pub const MAP: u64 = u64::MAX;
 const MAX_CONNECTIONS: usize = 256;
 /// After so many nanoseconds without a request a connection over an unreliable transport is lost.
 const IDLE_NS: u64 = 30_000_000_000;
-/// How many requests are fetched ahead at once. Fewer than a client may have under way, so that the
-/// first answers of a burst are on their way while the rest is run.
-const GROUP: usize = 16;
 
 /// Who sent a frame, as far as the transport can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,7 +244,7 @@ impl Engine {
     ) {
         assert!(view.is_of(&self.memory, self.plane), "the view is not this engine's");
         let expected = std::mem::take(&mut self.expected) && batch.len() == 1;
-        for group in batch.frames.chunks(GROUP) {
+        for group in batch.frames.chunks(exec::GROUP) {
             let frame = |range: &Range<usize>| &batch.words[range.clone()];
             let requests = group.iter().map(|(_, range)| frame(range));
             if !expected {

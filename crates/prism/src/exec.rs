@@ -16,6 +16,9 @@ use crate::op::{
 use crate::wire::{AnswerWriter, Request, glance};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// How many requests are fetched ahead at once. Fewer than a client may have under way, so that the
+/// first answers of a burst are on their way while the rest is run.
+pub(crate) const GROUP: usize = 16;
 /// How many operations of a request are looked at ahead.
 const AHEAD: usize = 4;
 

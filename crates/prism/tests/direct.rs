@@ -3,7 +3,9 @@
 
 mod served;
 
-use served::{OURS, client, read, read_while_it_is_written, reader, run, serving, write};
+use served::{
+    OURS, Outcomes, burst, client, read, read_while_it_is_written, reader, run, serving, write,
+};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -44,6 +46,22 @@ fn places(memory: &Memory, region: Addr, maker: &mut Client) -> Vec<Addr> {
     places
 }
 
+/// READs one after another, some of whose ranges are in pieces, or nobody's.
+fn chain(rng: &mut Rng, places: &[Addr]) -> Vec<Op<'static>> {
+    let op = |rng: &mut Rng| {
+        let place = places[rng.below(places.len() as u64) as usize];
+        let addr = if rng.percent(60) { places[0] } else { place };
+        let addr = addr.plus(rng.below(30) * 8 + u64::from(rng.percent(5)));
+        let deref = [Deref::Direct, Deref::Indirect, Deref::Bounded];
+        let deref = deref[rng.below(3) as usize];
+        let redirect = rng.percent(20).then(|| Addr::scratch(rng.below(4) * 8));
+        let addr = if rng.percent(10) { Addr::scratch(0) } else { addr };
+        let len = 1 + rng.below(64) as u32;
+        Op { conditional: rng.percent(30), action: Action::Read { addr, len, deref, redirect } }
+    };
+    (0..1 + rng.below(4)).map(|_| op(rng)).collect()
+}
+
 #[test]
 fn a_chain_reads_what_the_server_would() {
     let memory = Arc::new(Memory::published().unwrap());
@@ -56,22 +74,9 @@ fn a_chain_reads_what_the_server_would() {
         let mut good = 0;
         const CHAINS: u64 = 5000;
         for _ in 0..CHAINS {
-            let ops: Vec<Op<'static>> = (0..1 + rng.below(4))
-                .map(|_| {
-                    let place = places[rng.below(places.len() as u64) as usize];
-                    let addr = if rng.percent(60) { places[0] } else { place };
-                    let addr = addr.plus(rng.below(30) * 8 + u64::from(rng.percent(5)));
-                    let deref = [Deref::Direct, Deref::Indirect, Deref::Bounded];
-                    let deref = deref[rng.below(3) as usize];
-                    let redirect = rng.percent(20).then(|| Addr::scratch(rng.below(4) * 8));
-                    let addr = if rng.percent(10) { Addr::scratch(0) } else { addr };
-                    let len = 1 + rng.below(64) as u32;
-                    let action = Action::Read { addr, len, deref, redirect };
-                    Op { conditional: rng.percent(30), action }
-                })
-                .collect();
+            let ops = chain(&mut rng, &places);
             let outcomes = run(&mut asker, &ops).unwrap();
-            good += u64::from(outcomes.iter().all(|(status, _)| *status == Status::Ok));
+            good += u64::from(succeeded(&outcomes));
             assert_eq!(run(&mut reader, &ops).unwrap(), outcomes, "{ops:?}");
         }
         // The server may have been at its upkeep now and then.
@@ -81,6 +86,40 @@ fn a_chain_reads_what_the_server_would() {
         assert_eq!(asker.answered_directly(), 0);
         assert!(good > CHAINS / 10 && good < CHAINS, "{good} of {CHAINS}");
         println!("prism-count direct_chains {CHAINS}");
+    });
+}
+
+fn succeeded(outcomes: &Outcomes) -> bool {
+    outcomes.iter().all(|(status, _)| *status == Status::Ok)
+}
+
+/// Requests that are submitted together are run as if one by one: those before the first that fails
+/// here, the others by the server.
+#[test]
+fn a_burst_reads_what_the_server_would() {
+    let memory = Arc::new(Memory::published().unwrap());
+    let region = memory.register(OURS, Rights::ALL, 4096).unwrap();
+    serving(&memory, None, |endpoint| {
+        let mut asker = client(endpoint);
+        let places = places(&memory, region, &mut asker);
+        let mut reader = reader(endpoint);
+        let (mut rng, mut good, mut chains) = (Rng::new(4), 0, 0);
+        for _ in 0..500 {
+            let mut requests: Vec<_> =
+                (0..1 + rng.below(60)).map(|_| chain(&mut rng, &places)).collect();
+            let mut outcomes = burst(&mut asker, &requests).unwrap();
+            if rng.percent(80) {
+                let all = requests.into_iter().zip(outcomes).filter(|(_, o)| succeeded(o));
+                (requests, outcomes) = all.unzip();
+            }
+            good += outcomes.iter().take_while(|outcomes| succeeded(outcomes)).count() as u64;
+            chains += requests.len();
+            assert_eq!(burst(&mut reader, &requests).unwrap(), outcomes);
+        }
+        let direct = reader.answered_directly();
+        assert!(direct <= good, "{direct} of {good}: only those before the first that fails");
+        assert!(direct > good / 2, "{direct} of {good}: those before the first that fails");
+        println!("prism-count direct_chains {chains}");
     });
 }
 
@@ -100,8 +139,24 @@ fn requests_stay_in_order() {
             let mut draft = Draft::default();
             draft.op(write(word, &[number]));
             client.submit(&draft, now_ns()).unwrap();
+            client.flush().unwrap();
             let outcomes = run(&mut client, &[read(word, 8, Deref::Direct)]).unwrap();
             assert_eq!(outcomes[0].1, [number]);
+        }
+        assert_eq!(client.under_way(), 0);
+        // READs on both sides of a WRITE, all at once: more than are fetched together.
+        for number in 2000..3000u64 {
+            let (old, new) = (number - 1, [number]);
+            let at = number as usize % 50;
+            let requests: Vec<_> = (0..50)
+                .map(|i| {
+                    vec![if i == at { write(word, &new) } else { read(word, 8, Deref::Direct) }]
+                })
+                .collect();
+            let outcomes = burst(&mut client, &requests).unwrap();
+            for (i, outcome) in outcomes.iter().enumerate().filter(|(i, _)| *i != at) {
+                assert_eq!(outcome[0].1, [if i < at { old } else { number }], "{i} of {at}");
+            }
         }
         assert_eq!(client.under_way(), 0);
     });
@@ -127,6 +182,7 @@ fn regions_that_go_are_not_read_any_more_and_those_that_come_are() {
         let mut draft = Draft::default();
         draft.op(read(first, 8, Deref::Direct));
         client.submit(&draft, now_ns()).unwrap();
+        client.flush().unwrap();
         let before = client.answered_directly();
         memory.unregister(first);
         // One answer is not taken yet: the memory cannot be mapped anew, and is not read either.
@@ -162,7 +218,7 @@ fn memory_that_is_not_published_or_out_of_reach_is_not_read() {
     memory.register(OURS, Rights::ALL, 4096).unwrap();
     serving(&memory, None, |endpoint| {
         let error = client(endpoint).read_directly().unwrap_err();
-        assert!(error.to_string().contains("not published"), "{error}");
+        assert!(error.to_string().contains("keeps it to itself"), "{error}");
     });
 }
 

@@ -254,11 +254,13 @@ fn fig1(args: &Args, machine: Here) -> Result<(), Failure> {
 
 fn ops_csv(figures: &[OpFigure]) -> String {
     let mut csv =
-        "op,transport,p50_us,p99_us,mean_us,rate_per_s,random_read_fraction,floor_us\n".to_owned();
+        "op,transport,p50_us,p99_us,mean_us,rate_per_s,random_read_fraction,floor_us,memory_us\n"
+            .to_owned();
+    let some = |us: Option<f64>| us.map(|us| us.to_string()).unwrap_or_default();
     for f in figures {
         let _ = writeln!(
             csv,
-            "{},{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{},{},{}",
             f.op,
             f.transport.name(),
             f.p50_us,
@@ -266,7 +268,8 @@ fn ops_csv(figures: &[OpFigure]) -> String {
             f.mean_us,
             f.rate_per_s,
             f.random_read_fraction,
-            f.floor_us.map(|us| us.to_string()).unwrap_or_default()
+            some(f.floor_us),
+            some(f.memory_us)
         );
     }
     csv
@@ -290,8 +293,10 @@ fn print_ops(report: &OpsReport) {
             f.p99_us,
             f.rate_per_s,
             f.random_read_fraction,
-            match (f.of_floor, f.floor_us) {
-                (Some(of), Some(floor_us)) => format!("{of:.2} x {floor_us:.2} us"),
+            match (f.of_floor, f.floor_us, f.memory_us) {
+                (Some(of), Some(floor_us), Some(memory_us)) => {
+                    format!("{of:.2} x {floor_us:.2} us (memory {memory_us:.2})")
+                }
                 _ => String::new(),
             }
         ));

@@ -3,6 +3,8 @@
 //! operation's, the same memory at random behind them; but no session, no batch, no check: each side
 //! knows beforehand what the other will send.
 //!
+//! What of that is the memory's own time, without rings, is measured beside it.
+//!
 //! It is the server's own thread that answers, inside a call of its service [`Floor`], so that an
 //! operation and its floor have the same processors, memory and pages, and neither disturbs the
 //! other.
@@ -22,11 +24,15 @@ use std::hint::spin_loop;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use tercio_unsafe_sys::{Words, load_words, store_words};
 
-/// The one call of [`Floor`]; its arguments are a shape's words.
+/// A call of [`Floor`], to answer until the client has had enough; its arguments are a shape's words.
 const ANSWER: u64 = FREE + 1;
+/// Another one, to do alone what an exchange does in the memory; its arguments are a shape's words and
+/// for how many nanoseconds. Answers with how many nanoseconds half of them took.
+const TOUCH: u64 = FREE + 2;
 /// In place of an object's number: no more requests will come.
 const END: u64 = u64::MAX;
 /// Where a request has the object's number.
@@ -45,6 +51,12 @@ pub(super) struct Shape {
     pub(super) read: usize,
     /// Words that come with the request and are stored to the object.
     pub(super) write: usize,
+}
+
+impl Shape {
+    fn words(self) -> [u64; 3] {
+        [u64::from(self.pointer), self.read as u64, self.write as u64]
+    }
 }
 
 /// The server's side.
@@ -73,7 +85,7 @@ impl Floor {
 
     /// Answers until the client has had enough; gives how often.
     fn answer(&mut self, view: &View<'_>, shape: Shape) -> Option<u64> {
-        let (objects, table) = (view.words(self.region)?, view.words(self.table)?);
+        let objects = Objects::new(self, view)?;
         let (mut request, mut out) = (Vec::new(), answer_of(shape));
         let header = out.len() - shape.read;
         let mut answered = 0;
@@ -83,33 +95,78 @@ impl Floor {
             if *number == END {
                 return Some(answered);
             }
-            let number = *number as usize;
-            let at = if shape.pointer {
-                let [to, _] = table.as_chunks::<2>().0.get(number)?;
-                Addr(to.load(Relaxed)).offset() as usize / 8
-            } else {
-                number.checked_mul(self.stride)?
-            };
-            let object = objects.get(at..)?.get(..self.stride)?;
-            store_words(data, object.get(..data.len())?);
             out.truncate(header);
-            load_words(&object[..shape.read], &mut out);
+            objects.touch(shape, *number as usize, data, &mut out)?;
             if !self.answers.push(&out, true) {
                 return None;
             }
             answered += 1;
         }
     }
+
+    /// What the memory alone takes, of objects at random.
+    fn alone(&self, view: &View<'_>, shape: Shape, for_ns: u64) -> Option<u64> {
+        let objects = Objects::new(self, view)?;
+        let count = (objects.words.len() / self.stride) as u64;
+        let (data, mut out, mut rng) = (vec![FILLER; shape.write], Vec::new(), Rng::new(19));
+        let mut latencies = Latencies::default();
+        let until_ns = clock::now_ns() + for_ns;
+        let mut start = 0;
+        while start < until_ns {
+            let number = rng.below(count) as usize;
+            out.clear();
+            start = clock::now_ns();
+            objects.touch(shape, number, &data, &mut out)?;
+            latencies.record(clock::now_ns() - start);
+        }
+        Some((latencies.summary().p50_us * 1e3) as u64)
+    }
+}
+
+/// The memory of a view.
+struct Objects<'a> {
+    table: &'a [AtomicU64],
+    words: &'a [AtomicU64],
+    stride: usize,
+}
+
+impl<'a> Objects<'a> {
+    fn new(floor: &Floor, view: &'a View<'_>) -> Option<Self> {
+        let (table, words) = (view.words(floor.table)?, view.words(floor.region)?);
+        Some(Self { table, words, stride: floor.stride })
+    }
+
+    /// Stores `data` to an object and appends what it has.
+    #[inline(always)]
+    fn touch(&self, shape: Shape, number: usize, data: &[u64], out: &mut Vec<u64>) -> Option<()> {
+        let at = if shape.pointer {
+            let [to, _] = self.table.as_chunks::<2>().0.get(number)?;
+            Addr(to.load(Relaxed)).offset() as usize / 8
+        } else {
+            number.checked_mul(self.stride)?
+        };
+        let object = self.words.get(at..)?.get(..self.stride)?;
+        store_words(data, object.get(..data.len())?);
+        load_words(&object[..shape.read], out);
+        Some(())
+    }
 }
 
 impl Service for Floor {
     fn call(&mut self, view: &View<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
-        let &[ANSWER, pointer, read, write] = body else { return Err(Reject::UnknownMethod) };
+        let &[method, pointer, read, write, ref rest @ ..] = body else {
+            return Err(Reject::UnknownMethod);
+        };
         let shape = Shape { pointer: pointer != 0, read: read as usize, write: write as usize };
         if shape.read.max(shape.write) > self.stride {
             return Err(Reject::TooLong);
         }
-        out.push(self.answer(view, shape).ok_or(Reject::Malformed)?);
+        let answer = match (method, rest) {
+            (ANSWER, []) => self.answer(view, shape),
+            (TOUCH, [for_ns]) => self.alone(view, shape, *for_ns),
+            _ => return Err(Reject::UnknownMethod),
+        };
+        out.push(answer.ok_or(Reject::Malformed)?);
         Ok(())
     }
 
@@ -163,10 +220,19 @@ impl Bare {
         Ok(latencies)
     }
 
+    /// What half of the exchanges take at least for what they do in the memory, in microseconds: the
+    /// server's thread does nothing else for so long.
+    pub(super) fn memory_us(&mut self, shape: Shape, for_ns: u64) -> Result<f64, BenchError> {
+        let [pointer, read, write] = shape.words();
+        match self.client.call(TOUCH, &[pointer, read, write, for_ns])?[..] {
+            [nanos] => Ok(nanos as f64 / 1e3),
+            _ => Err(BenchError::Wrong("the server did not measure".into())),
+        }
+    }
+
     fn begin(&mut self, shape: Shape) -> Result<(), BenchError> {
-        let Shape { pointer, read, write } = shape;
         let mut call = Draft::default();
-        call.call(ANSWER, &[u64::from(pointer), read as u64, write as u64]);
+        call.call(ANSWER, &shape.words());
         self.request = request_of(shape);
         self.client.submit(&call, clock::now_ns())?;
         Ok(self.client.flush()?)
@@ -237,7 +303,7 @@ mod tests {
     use crate::bench::{Transport, server};
     use crate::rng::mix;
     use crate::server::Options;
-    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use std::sync::atomic::AtomicBool;
 
     const OBJECTS: u32 = 1000;
     const WORDS: usize = 16;
@@ -295,10 +361,13 @@ mod tests {
                 |method, arguments: &[u64]| bare.client.call(method, arguments).unwrap_err();
             assert!(matches!(call(ANSWER, &[0, 17, 0]), ClientError::Rejected(Reject::TooLong)));
             assert!(matches!(call(ANSWER, &[0, 0, 17]), ClientError::Rejected(Reject::TooLong)));
-            let unknown = [call(ANSWER, &[0]), call(ANSWER + 1, &[0, 0, 0])];
+            let unknown =
+                [call(ANSWER, &[0]), call(TOUCH, &[0, 0, 0]), call(TOUCH + 1, &[0, 0, 0])];
             for error in unknown {
                 assert!(matches!(error, ClientError::Rejected(Reject::UnknownMethod)), "{error}");
             }
+            let shape = Shape { pointer: true, read: WORDS, write: WORDS };
+            assert!(bare.memory_us(shape, 1_000_000).unwrap() > 0.0);
             bare.begin(Shape { pointer: false, read: 1, write: 0 }).unwrap();
             bare.request[NUMBER] = u64::MAX / 2;
             assert!(bare.requests.push(&bare.request, true), "there is room");

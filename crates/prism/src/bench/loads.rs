@@ -362,7 +362,19 @@ fn read(client: &mut Client, addr: Addr, len: u32, deref: Deref) -> Result<u64, 
     })?
 }
 
-/// Runs a load on a store that is being served, for `tercio prism bench`; gives latencies and rate.
+/// What a load on a store that is being served gave.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OnServed {
+    /// Latencies of all commands.
+    #[serde(flatten)]
+    pub latency: LatencySummary,
+    /// Commands a second.
+    pub rate_per_s: f64,
+    /// How many requests, those that set the keys included, were run without the server.
+    pub without_server: u64,
+}
+
+/// Runs a load on a store that is being served, for `tercio prism bench`.
 ///
 /// # Errors
 /// When the store cannot be reached or fails.
@@ -373,7 +385,7 @@ pub fn run_on(
     value: usize,
     window: usize,
     duration_ns: u64,
-) -> Result<(LatencySummary, f64), BenchError> {
+) -> Result<OnServed, BenchError> {
     let mut driver = Driver::new(PrismClient::new(), client);
     let value = vec![3; value];
     let choice = Choice::new(keys, load.theta);
@@ -400,7 +412,8 @@ pub fn run_on(
         each: false,
         turn_ns: duration_ns,
     };
-    let figures = run.turn(&mut driver)?;
+    let (latency, rate_per_s) = run.turn(&mut driver)?;
     driver.finish()?;
-    Ok(figures)
+    let without_server = driver.into_client().answered_directly();
+    Ok(OnServed { latency, rate_per_s, without_server })
 }

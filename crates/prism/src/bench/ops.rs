@@ -104,6 +104,9 @@ pub struct OpFigure {
     /// rings, cache lines and the two processors, without a protocol. `None` where the transport has
     /// no rings.
     pub floor_us: Option<f64>,
+    /// What of that the server's thread spends in the memory: p50 of the same accesses by itself, without
+    /// rings.
+    pub memory_us: Option<f64>,
     /// The operation's p50 over the bare exchange's: the median of the turns.
     pub of_floor: Option<f64>,
     /// The spread of that.
@@ -169,13 +172,14 @@ pub fn measure(
         let shape = measured.shape(served.value / 8);
         let turn_ns = effort.latency_ns / effort.rounds as u64;
         let (mut latencies, mut floors) = (Latencies::default(), Latencies::default());
-        let mut multiples = Vec::new();
+        let (mut multiples, mut memory) = (Vec::new(), Vec::new());
         for _ in 0..effort.rounds {
             let mut turn = load.latency(clock::now_ns() + turn_ns)?;
             if let Some(bare) = &mut bare {
                 let mut floor = bare.latency(shape, turn_ns)?;
                 multiples.push(turn.summary().p50_us / floor.summary().p50_us);
                 floors.merge(floor);
+                memory.push(bare.memory_us(shape, turn_ns / 4)?);
             }
             latencies.merge(turn);
         }
@@ -196,6 +200,7 @@ pub fn measure(
             p99_us,
             mean_us,
             floor_us: bare.is_some().then(|| floors.summary().p50_us),
+            memory_us: bare.is_some().then(|| round(median(memory), 3)),
             of_floor: floor_ratio.map(|ratio| ratio.median),
             floor_ratio,
             rate_per_s: round(median(rates), 0),

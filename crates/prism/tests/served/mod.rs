@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use tercio_prism::client::{Client, ClientError};
+use tercio_prism::client::{Client, ClientError, Draft};
+use tercio_prism::clock::now_ns;
 use tercio_prism::engine::{Engine, Service};
 use tercio_prism::memory::{Memory, Rights};
 use tercio_prism::op::{Action, Addr, Capability, Deref, Op, Payload, Source, Status};
 use tercio_prism::server::{Options, Server};
 use tercio_prism::transport::Endpoint;
+use tercio_prism::wire::Answer;
 
 pub(crate) const OURS: Capability = Capability(0xd1_2ec7);
 
@@ -69,12 +71,34 @@ pub(crate) fn write(addr: Addr, words: &[u64]) -> Op<'_> {
 }
 
 /// How each operation ended, and what it gave.
-pub(crate) fn run(
+pub(crate) type Outcomes = Vec<(Status, Vec<u64>)>;
+
+fn outcomes(answer: &Answer<'_>) -> Outcomes {
+    answer.outcomes().map(|o| (o.status, o.data.words().to_vec())).collect()
+}
+
+/// Runs a request.
+pub(crate) fn run(client: &mut Client, ops: &[Op<'_>]) -> Result<Outcomes, ClientError> {
+    client.run(ops, outcomes)
+}
+
+/// Runs requests that are submitted together.
+pub(crate) fn burst(
     client: &mut Client,
-    ops: &[Op<'_>],
-) -> Result<Vec<(Status, Vec<u64>)>, ClientError> {
-    client
-        .run(ops, |answer| answer.outcomes().map(|o| (o.status, o.data.words().to_vec())).collect())
+    requests: &[Vec<Op<'_>>],
+) -> Result<Vec<Outcomes>, ClientError> {
+    let mut draft = Draft::default();
+    for ops in requests {
+        draft.clear();
+        ops.iter().for_each(|op| draft.op(*op));
+        client.submit(&draft, now_ns())?;
+    }
+    client.flush()?;
+    let mut answers = Vec::new();
+    while answers.len() < requests.len() {
+        answers.extend(client.poll(outcomes)?);
+    }
+    Ok(answers)
 }
 
 /// One client writes an object of many lines again and again, each time another number to all of it;
