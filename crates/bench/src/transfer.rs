@@ -23,6 +23,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tercio_client::Client;
 use tercio_kv::Command;
@@ -31,7 +33,9 @@ use tercio_wire::Encode;
 
 /// Bytes of a value, and how many go in one request when the store is filled.
 const VALUE: usize = 1024;
-const FILLED_AT_ONCE: u64 = 16;
+const FILLED_AT_ONCE: usize = 16;
+/// How long that may take: nobody knows how fast the network is.
+const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(1 << 30);
 /// How long a lost replica may take until it is current.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Nobody writes a snapshot who was seen to write none so often in such a time.
@@ -214,8 +218,7 @@ pub fn run(
     let setup = &Setup { ops, ..transfer.setup.clone() };
     let (mut running, ceiling) = setup.start(Some(program), dir, said)?;
     said(&format!("writing {} MiB of state", transfer.state_mb));
-    let filled = fill(&mut running.clients[0], keys);
-    filled.map_err(|error| error.or_end_of(&mut running.replicas))?;
+    fill(&mut running.replicas, &mut running.clients[..1], setup.outstanding, keys)?;
     said("waiting for the snapshots of it");
     settle(setup, dir, &mut running.replicas)?;
 
@@ -324,27 +327,26 @@ pub fn run(
     })
 }
 
-/// Writes every key once.
-fn fill(client: &mut Client, keys: u64) -> Result<(), BenchError> {
-    let mut number = 0;
-    let mut failed = None;
-    let next = || {
-        let end = keys.min(number + FILLED_AT_ONCE);
-        let ops: Vec<Bytes> =
-            (number..end).map(|number| put(key(number), VALUE, number, 0)).collect();
-        number = end;
-        (!ops.is_empty()).then_some(ops)
-    };
-    let done = |completion: tercio_client::Completion| {
-        if let Err(failure) = completion.outcome {
-            failed.get_or_insert(failure.to_string());
-        }
-    };
-    client.pipeline(next, done).map_err(load::LoadError::Refused)?;
-    match failed {
-        Some(first) => Err(load::LoadError::Failed { failed: 1, first }.into()),
-        None => Ok(()),
-    }
+/// Writes every key, some of them twice.
+fn fill(
+    replicas: &mut Replicas,
+    client: &mut [Client],
+    outstanding: usize,
+    keys: u64,
+) -> Result<(), BenchError> {
+    let written = Arc::new(AtomicU64::new(0));
+    let next = written.clone();
+    let ops = Ops::new(move |_, number| {
+        next.fetch_max(number + 1, Ordering::Relaxed);
+        put(key(number % keys), VALUE, number % keys, 0)
+    });
+    let phases = vec![Phase { pace: Pace::Closed, length: AS_LONG_AS_IT_TAKES }];
+    let plan = load::Plan { phases, package: FILLED_AT_ONCE, outstanding, ops, may_fail: false };
+    put_on(replicas, client, &plan, |_, _| match written.load(Ordering::Relaxed) < keys {
+        true => Then::GoOn,
+        false => Then::EndPhase,
+    })?;
+    Ok(())
 }
 
 /// Waits until no replica writes a snapshot and the disk has what was written: the load begins on
@@ -396,7 +398,35 @@ fn is_current(reports: &[ReplicaReport], replica: u16, setup: &Setup) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::LocalNetwork;
+    use crate::network::{NetworkError, Spec};
+    use crate::process::{ProcessError, ReplicaProcess};
     use std::collections::BTreeSet;
+    use std::sync::mpsc;
+    use std::thread;
+    use tercio_client::CoreSettings;
+
+    /// The client would wait for its results for an hour.
+    #[test]
+    fn a_replica_that_ends_while_the_store_is_filled_is_noticed_before_the_client_gives_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let network = LocalNetwork::start(Spec::default()).unwrap();
+        let hour = Duration::from_secs(3600);
+        let core = CoreSettings { deadline: hour, ..CoreSettings::default() };
+        let mut clients = [network.network().client(0, core).unwrap()];
+        network.stop().unwrap();
+        // A shell finds no script named `start`, says so and ends.
+        let ended = ReplicaProcess::spawn(Path::new("sh"), 3, folder.path()).unwrap();
+        let (filled, result) = mpsc::channel();
+        thread::spawn(move || {
+            filled.send(fill(&mut Replicas::Processes(vec![ended]), &mut clients, 4, 64))
+        });
+        let error = result.recv_timeout(hour / 60).expect("it is noticed").unwrap_err();
+        let BenchError::Network(NetworkError::Process(ProcessError::Ended { id: 3, .. })) = &error
+        else {
+            panic!("{error}")
+        };
+    }
 
     /// Ten places in a window, a thousand results a second: each place sends every 10 ms.
     #[test]

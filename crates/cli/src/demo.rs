@@ -277,8 +277,11 @@ fn send(
             bar,
         };
         let crash = watch.run(replicas, homes);
-        // The clients must end before the scope can, whatever the crash came to.
-        progress.stop();
+        // The clients must end before the scope can. Nobody may be there any more who would answer.
+        match &crash {
+            Ok(_) => progress.stop(),
+            Err(_) => progress.give_up(),
+        }
         let mut all = Seen::default();
         for thread in threads {
             all.merge(thread.join().expect("a client does not panic")?);
@@ -341,5 +344,37 @@ fn print(r: &Report) {
     line(&format!("audit: {}", r.audit));
     if let Some(dir) = &r.kept {
         line(&format!("kept in {}; look again with: tercio audit DIR/replica-0", dir.display()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use tercio_bench::local::LocalNetwork;
+    use tercio_client::CoreSettings;
+
+    /// The client would wait for its results for an hour.
+    #[test]
+    fn a_replica_that_ends_is_noticed_before_the_clients_give_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Source::Flow(None);
+        let app = App::Exchange(source.exchange());
+        let network = LocalNetwork::start(Spec { app, ..Spec::default() }).unwrap();
+        let hour = Duration::from_secs(3600);
+        let core = CoreSettings { deadline: hour, ..CoreSettings::default() };
+        let mut clients = [network.network().client(0, core).unwrap()];
+        network.stop().unwrap();
+        // A shell finds no script named `start`, says so and ends.
+        let program = Path::new("sh");
+        let mut replicas = [ReplicaProcess::spawn(program, 3, folder.path()).unwrap()];
+        let (done, result) = mpsc::channel();
+        thread::spawn(move || {
+            let homes = Homes { program, dir: folder.path() };
+            let bar = indicatif::ProgressBar::hidden();
+            done.send(send(&source, &mut clients, &mut replicas, homes, &bar).map(drop))
+        });
+        let error = result.recv_timeout(hour / 60).expect("it is noticed").unwrap_err();
+        assert!(error.starts_with("replica 3 ended by itself"), "{error}");
     }
 }

@@ -5,13 +5,16 @@
 //! another order, and a client that needs an order must wait (as a replay of a file does).
 
 use bytes::Bytes;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tercio_bench::figures::Recorder;
 use tercio_bench::now;
 use tercio_client::{Client, OpResult};
 use tercio_exchange::{Command, Outcome};
 use tercio_wire::Encode;
+
+/// How often a client that waits looks whether it is to give up.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What the clients share with whoever watches them.
 #[derive(Debug)]
@@ -22,18 +25,31 @@ pub(crate) struct Progress {
     taken: AtomicU64,
     /// How many are given out at most.
     limit: AtomicU64,
+    /// Whether results are waited for no more.
+    given_up: AtomicBool,
 }
 
 impl Progress {
     /// Nothing done yet, of so many; without a count, of as many as come before [`Self::stop`].
     pub(crate) fn new(count: Option<u64>) -> Self {
         let limit = AtomicU64::new(count.unwrap_or(u64::MAX));
-        Self { done: AtomicU64::new(0), taken: AtomicU64::new(0), limit }
+        Self {
+            done: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            limit,
+            given_up: AtomicBool::new(false),
+        }
     }
 
     /// Gives out no more orders.
     pub(crate) fn stop(&self) {
         self.limit.store(0, Ordering::Relaxed);
+    }
+
+    /// Gives out no more orders, and has no client wait for its results.
+    pub(crate) fn give_up(&self) {
+        self.stop();
+        self.given_up.store(true, Ordering::Relaxed);
     }
 
     /// Orders with a result.
@@ -64,7 +80,7 @@ pub(crate) struct Seen {
 }
 
 /// Sends commands in packages of `package`, one after the other, until the clients together
-/// have done what there is to do, or there are no more.
+/// have done what there is to do, there are no more, or all is given up.
 pub(crate) fn send_all(
     client: &mut Client,
     mut commands: impl Iterator<Item = Command>,
@@ -83,7 +99,7 @@ pub(crate) fn send_all(
         }
         let count = ops.len() as u64;
         let sent = now();
-        let results = call(client, ops)?;
+        let Some(results) = call(client, ops, progress)? else { return Ok(seen) };
         let time = now();
         seen.latency.record(time - sent, count);
         seen.gap(last_result, time);
@@ -123,11 +139,18 @@ impl Seen {
     }
 }
 
-/// Submits one package and waits for its results.
-fn call(client: &mut Client, ops: Vec<Bytes>) -> Result<Vec<Bytes>, String> {
+/// Submits one package and waits for its results; none when all is given up.
+fn call(
+    client: &mut Client,
+    ops: Vec<Bytes>,
+    progress: &Progress,
+) -> Result<Option<Vec<Bytes>>, String> {
     let ticket = client.submit(ops).map_err(|error| error.to_string())?;
     loop {
-        let completions = client.poll(Duration::from_secs(60));
+        if progress.given_up.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let completions = client.poll(LOOK);
         let Some(completion) = completions.into_iter().find(|c| c.ticket == ticket) else {
             continue;
         };
@@ -136,6 +159,6 @@ fn call(client: &mut Client, ops: Vec<Bytes>) -> Result<Vec<Bytes>, String> {
             OpResult::Executed(bytes) => Ok(bytes),
             other => Err(format!("an order was not executed: {other:?}")),
         };
-        return results.into_iter().map(bytes).collect();
+        return results.into_iter().map(bytes).collect::<Result<_, _>>().map(Some);
     }
 }

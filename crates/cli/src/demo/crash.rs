@@ -61,15 +61,14 @@ pub(crate) struct Watch<'a> {
 
 impl Watch<'_> {
     /// Kills the primary half way and starts it again once the others have a new one; returns when
-    /// it has caught up and the clients have had their time.
+    /// it has caught up and the clients have had their time, or a replica has ended by itself.
     pub(crate) fn run(
         &self,
         replicas: &mut [ReplicaProcess],
         homes: Homes<'_>,
     ) -> Result<Crash, String> {
         let begin = now();
-        self.until(|| self.half_way(begin));
-        process::check_all(replicas).map_err(|ended| ended.to_string())?;
+        self.until(replicas, || self.half_way(begin))?;
         // Nobody was killed yet, so that any report of theirs will do: a newer one may come when
         // all orders are done.
         let leader = reports::leader(replicas, &vec![0; replicas.len()])?;
@@ -85,7 +84,7 @@ impl Watch<'_> {
             alive.filter_map(|(_, r)| r.report()).collect::<Vec<_>>()
         };
         let done = self.progress.done();
-        self.wait("elect another primary", || {
+        self.wait(replicas, "elect another primary", |replicas| {
             let moved = self.progress.done() > done || (self.ended)();
             let entered = |r: &ReplicaReport| r.view > leader.view && !r.changing;
             (moved && others(replicas).iter().any(entered)).then_some(())
@@ -97,7 +96,7 @@ impl Watch<'_> {
         replicas[victim] = homes.spawn(leader.primary)?;
         replicas[victim].wait_ready().map_err(|e| e.to_string())?;
         // Level is whoever stands no lower than the slowest of the others.
-        let level = self.wait("catch up", || {
+        let level = self.wait(replicas, "catch up", |replicas| {
             let goal = others(replicas).iter().map(|r| r.height).min()?;
             replicas[victim].report().filter(|report| report.height >= goal)
         })?;
@@ -105,7 +104,7 @@ impl Watch<'_> {
         crash.catch_up_blocks = level.height - level.start_height;
         crash.under_load = !(self.ended)();
         self.bar.set_message(format!("replica {victim} has caught up"));
-        self.until(|| self.count.is_none() && begin.elapsed() >= self.time);
+        self.until(replicas, || self.count.is_none() && begin.elapsed() >= self.time)?;
         Ok(crash)
     }
 
@@ -117,20 +116,34 @@ impl Watch<'_> {
     }
 
     /// Draws the bar until `condition` holds or the clients have ended.
-    fn until(&self, condition: impl Fn() -> bool) {
-        while !condition() && !(self.ended)() {
+    fn until(
+        &self,
+        replicas: &mut [ReplicaProcess],
+        condition: impl Fn() -> bool,
+    ) -> Result<(), String> {
+        loop {
+            check(replicas)?;
+            if condition() || (self.ended)() {
+                return Ok(());
+            }
             self.draw();
             pause(TICK);
         }
     }
 
     /// Waits for something that the replicas do.
-    fn wait<T>(&self, what: &str, mut condition: impl FnMut() -> Option<T>) -> Result<T, String> {
+    fn wait<T>(
+        &self,
+        replicas: &mut [ReplicaProcess],
+        what: &str,
+        mut condition: impl FnMut(&[ReplicaProcess]) -> Option<T>,
+    ) -> Result<T, String> {
         let outcome = poll_until(PATIENCE, || {
             self.draw();
-            condition()
+            check(replicas).map_or_else(|ended| Some(Err(ended)), |()| condition(replicas).map(Ok))
         });
-        outcome.ok_or_else(|| format!("the replicas did not {what} within {PATIENCE:?}"))
+        let late = || Err(format!("the replicas did not {what} within {PATIENCE:?}"));
+        outcome.unwrap_or_else(late)
     }
 
     fn draw(&self) {
@@ -139,6 +152,11 @@ impl Watch<'_> {
             None => self.bar.set_position(self.bar.elapsed().as_millis() as u64),
         }
     }
+}
+
+/// Refuses once a replica has ended by itself.
+fn check(replicas: &mut [ReplicaProcess]) -> Result<(), String> {
+    process::check_all(replicas).map_err(|ended| ended.to_string())
 }
 
 fn millis(time: Duration) -> f64 {
