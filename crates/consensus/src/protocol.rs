@@ -310,6 +310,8 @@ pub struct Status {
     pub pending: usize,
     /// Sequence numbers that anything is held for, those above the high watermark included.
     pub slots: usize,
+    /// How long the batches are that are held, in bytes of their encodings.
+    pub batch_bytes: usize,
     /// Votes that are held.
     pub votes: usize,
     /// Signed states that are held.
@@ -417,6 +419,9 @@ pub struct Settings {
     /// The primary asks for one sooner, too, when so many bytes of batches lie above the last: what
     /// lies above the stable checkpoint is kept in memory.
     pub checkpoint_bytes: usize,
+    /// How many bytes of batches above the stable checkpoint are taken in (rule W4); a primary uses
+    /// half of that.
+    pub held_bytes: usize,
     /// How far numbers may run ahead of the stable checkpoint: the high watermark less the low.
     pub window: u64,
     /// The most operations in a batch.
@@ -455,6 +460,7 @@ impl Default for Settings {
         Self {
             checkpoint_interval: 128,
             checkpoint_bytes: 2 << 20,
+            held_bytes: 128 << 20,
             window: 512,
             batch_ops: 1024,
             batch_bytes: 256 << 10,
@@ -508,6 +514,12 @@ impl Settings {
                 new_view <= (MAX_FRAME - (1 << 20)) as u64,
                 "window",
                 "is too large for so many replicas: a NEW-VIEW would not fit a frame",
+            ),
+            (
+                self.held_bytes / 2 >= self.checkpoint_bytes.saturating_add(MAX_BATCH),
+                "held_bytes",
+                "must be at least twice checkpoint_bytes and the longest batch, 15 MiB, together, \
+                 or ordering stops before a checkpoint is due",
             ),
             (self.batch_ops > 0, "batch_ops", "must be at least 1"),
             (self.batch_bytes <= 8 << 20, "batch_bytes", "must be at most 8388608 to fit a frame"),

@@ -145,8 +145,8 @@ impl Host {
     #[must_use]
     pub fn held(&self) -> Option<Held> {
         let status = self.status()?;
-        let Status { slots, votes, checkpoints, pending, .. } = status.protocol;
-        Some(Held { slots, votes, checkpoints, pending })
+        let Status { slots, batch_bytes, votes, checkpoints, pending, .. } = status.protocol;
+        Some(Held { slots, batch_bytes, votes, checkpoints, pending })
     }
 
     /// What the application was made to do since the last call.

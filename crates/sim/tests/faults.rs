@@ -44,6 +44,8 @@ scenarios! {
     f35_corrupt_middle_of_a_log "f35_middle",
     f36_failed_fsync_or_full_disk "f36",
     f41_lost_log "f41",
+    f42_forgotten_proposal "f42",
+    f43_long_batches_without_checkpoints "f43",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

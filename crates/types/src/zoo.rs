@@ -37,6 +37,7 @@ pub enum Defence {
     F36FailStop,
     F41LearnAfterLoss,
     F42ResignAfterRestart,
+    F43BoundedBytes,
 }
 
 #[cfg(feature = "zoo")]

@@ -219,6 +219,7 @@ impl<T: VoteTable> Pbft<T> {
         for said in self.said_checkpoints.values_mut() {
             *said = said.split_off(&seq.next());
         }
+        self.delivered_bytes = self.count_delivered();
         self.stable = Some(certificate);
     }
 

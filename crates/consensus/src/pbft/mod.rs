@@ -15,6 +15,7 @@
 //!   and says what it had prepared and accepted (VIEW-CHANGE). On a quorum of those the next
 //!   primary begins the view (NEW-VIEW); what is proposed again is a function of those messages
 //!   that everybody computes alike.
+//! - **Room** (`room`): what is held above the stable checkpoint is bounded in bytes, too.
 //! - **Retransmission** (`resend`): messages may be lost at any time. A replica that waits says
 //!   where it stands, and the others send it again what it lacks.
 //! - **Promises** (`record`): what a replica has said it must never contradict, not even after a
@@ -28,6 +29,7 @@ mod message;
 mod normal;
 mod record;
 mod resend;
+mod room;
 mod selection;
 mod slot;
 mod view_change;
@@ -168,8 +170,11 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     entered_at: Instant,
     /// The last number after which a checkpoint was due.
     last_checkpoint: SeqNum,
-    /// Primary: bytes proposed since a checkpoint was due.
+    /// Primary: bytes proposed since a checkpoint was due; when a view begins, as many as bring one
+    /// (rule C5), since nobody knows what became of those that were due before.
     uncovered_bytes: usize,
+    /// How long the batches are that are delivered and held, since no stable checkpoint covers them.
+    delivered_bytes: usize,
     /// A proposal is with the application.
     building: bool,
     candidates: Vec<Package>,
@@ -259,6 +264,7 @@ impl<T: VoteTable> Pbft<T> {
             entered_at: now,
             last_checkpoint: SeqNum(0),
             uncovered_bytes: 0,
+            delivered_bytes: 0,
             building: false,
             candidates: Vec::new(),
             helped: BTreeMap::new(),
@@ -571,6 +577,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             stable: self.low,
             pending: self.pool.len(),
             slots: self.slots.len() + self.parked.len(),
+            batch_bytes: self.bytes_in_memory(),
             votes: self.votes.len(),
             checkpoints: self.said_checkpoints.values().map(BTreeMap::len).sum(),
             view_changes: self.entered_views,

@@ -6,14 +6,9 @@ use super::{
     Phase, Promise, Record, ReplicaId, ReplicaSet, SeqNum, Slot, View, Vote, VoteTable,
 };
 use crate::{Awaited, MAX_BATCH, Recorded};
-use bytes::Bytes;
 use tercio_types::Batch;
 use tercio_types::zoo::{Defence, stands};
 use tercio_wire::package_len;
-
-/// The most bytes of batches that a view's primary has proposed and that are held and not delivered,
-/// unless a single one is longer: 64 MiB. A correct primary stays far below with its pipeline.
-const MAX_UNDELIVERED: usize = 64 << 20;
 
 impl<T: VoteTable> Pbft<T> {
     /// How many batches are proposed and not delivered.
@@ -37,6 +32,9 @@ impl<T: VoteTable> Pbft<T> {
     /// otherwise when the batch time has passed. Batches so grow with the load by themselves.
     pub(super) fn propose(&mut self) {
         while self.may_propose() && self.pool.queued_ops() > 0 {
+            if !self.may_fill() {
+                return self.ask_for_room();
+            }
             let full = self.pool.queued_ops() >= self.settings.batch_ops
                 || self.pool.queued_bytes() >= self.settings.batch_bytes;
             if self.under_way() > 0 && !full {
@@ -84,7 +82,8 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
-    /// Rule C5: a batch asks for a checkpoint when much was proposed since the last.
+    /// Rule C5: a batch asks for a checkpoint when much was proposed since the last, or when it is
+    /// the first of its view.
     fn propose_packages(&mut self, packages: Vec<Package>) {
         self.uncovered_bytes += packages.iter().map(package_len).sum::<usize>();
         let checkpoint = self.uncovered_bytes >= self.settings.checkpoint_bytes;
@@ -94,9 +93,22 @@ impl<T: VoteTable> Pbft<T> {
     /// Rule C3: an idle primary asks for a checkpoint that covers the last batches.
     pub(super) fn propose_checkpoint(&mut self) {
         if self.may_propose() && self.pool.queued_ops() == 0 {
-            let time = self.proposed_time();
-            self.propose_content(Batch { time, checkpoint: true, packages: vec![] });
+            self.propose_empty();
         }
+    }
+
+    /// Rule W4: packages must wait for a checkpoint to become stable. If none was asked for in this
+    /// view yet, an empty batch does: every replica has room for that.
+    fn ask_for_room(&mut self) {
+        if self.uncovered_bytes >= self.settings.checkpoint_bytes {
+            self.propose_empty();
+        }
+    }
+
+    /// A batch that does nothing but ask for a checkpoint.
+    fn propose_empty(&mut self) {
+        let time = self.proposed_time();
+        self.propose_content(Batch { time, checkpoint: true, packages: vec![] });
     }
 
     fn propose_content(&mut self, batch: Batch) {
@@ -142,17 +154,20 @@ impl<T: VoteTable> Pbft<T> {
         if bytes > MAX_BATCH {
             return self.evidence(Evidence::Malformed { replica: from, why: "batch_too_long" });
         }
-        if self.undelivered_bytes() + bytes > MAX_UNDELIVERED.max(bytes) {
-            return self.drop_message("too_much_proposed");
-        }
         if self.is_above_watermark(seq) {
             return self.drop_message("above_watermark");
+        }
+        // Rule W4: a batch that does nothing but ask for a checkpoint always finds room, since that
+        // is what frees it.
+        let digest = batch.digest;
+        let is_held = self.slots.get(&seq).is_some_and(|slot| slot.has_body(digest));
+        if !is_held && !batch.batch.packages.is_empty() && !self.has_room_for(bytes) {
+            return self.drop_message("too_much_proposed");
         }
         if seq > self.high() && stands(Defence::F30Watermarks) {
             self.parked.entry(seq).or_insert_with(|| (view, batch, doubts.to_vec()));
             return;
         }
-        let digest = batch.digest;
         let slot = self.slots.entry(seq).or_default();
         if let Some((_, first)) = slot.proposal.filter(|(v, d)| *v == view && *d != digest) {
             let evidence =
@@ -179,16 +194,6 @@ impl<T: VoteTable> Pbft<T> {
             slot.doubts.extend(batch.batch.packages.iter().filter(unsigned).map(|p| p.client));
         }
         self.accept(seq);
-    }
-
-    /// How long the batches are that this view's primary proposed and that are not delivered: what it
-    /// can make us keep. What is left of earlier views is not held against it.
-    fn undelivered_bytes(&self) -> usize {
-        let proposed = self
-            .slots
-            .range(self.delivered.next()..)
-            .filter_map(|(_, slot)| slot.held(slot.proposal?.1).map(|held| &held.bytes));
-        proposed.chain(self.parked.values().map(|(_, batch, _)| &batch.bytes)).map(Bytes::len).sum()
     }
 
     /// Votes for the proposal at `seq` if nothing stands against it and we have not yet.
@@ -327,7 +332,7 @@ impl<T: VoteTable> Pbft<T> {
         if slot.committed.is_none() {
             slot.committed = Some(vote.digest);
             if !slot.has_body(vote.digest) {
-                self.broadcast(PbftMessage::FetchBody { seq: vote.seq, digest: vote.digest });
+                self.fetch_body(vote.seq, vote.digest);
             }
         }
     }
@@ -346,6 +351,7 @@ impl<T: VoteTable> Pbft<T> {
             }
             let batch = slot.body(digest, self.suite);
             slot.delivered();
+            self.delivered_bytes += batch.as_ref().map_or(0, |batch| batch.bytes.len());
             let asked = batch.as_ref().is_some_and(|b| b.batch.checkpoint);
             let checkpoint = asked || seq.0.is_multiple_of(self.settings.checkpoint_interval);
             for package in batch.iter().flat_map(|b| &b.batch.packages) {

@@ -286,6 +286,7 @@ impl<T: VoteTable> Pbft<T> {
             self.begin_to_learn();
         }
         self.slots = self.slots.split_off(&self.low.next());
+        self.delivered_bytes = self.count_delivered();
         self.take_up();
         self.lead_or_resign(recovery.records.is_empty() && !recovery.lost_log);
         self.ask_to_learn();

@@ -53,7 +53,7 @@ impl<T: VoteTable> Pbft<T> {
             .take(HELPED_AT_ONCE as usize)
             .collect();
         for (seq, digest) in missing {
-            self.broadcast(PbftMessage::FetchBody { seq, digest });
+            self.fetch_body(seq, digest);
         }
         self.catch_up();
     }
@@ -127,6 +127,13 @@ impl<T: VoteTable> Pbft<T> {
         messages.into_iter().for_each(|message| self.send(from, message));
     }
 
+    /// Asks everybody for a batch, unless it would find no room (rule W4).
+    pub(super) fn fetch_body(&mut self, seq: SeqNum, digest: Digest) {
+        if self.takes_bodies() {
+            self.broadcast(PbftMessage::FetchBody { seq, digest });
+        }
+    }
+
     pub(super) fn on_fetch_body(&mut self, from: ReplicaId, seq: SeqNum, digest: Digest) {
         let body = self.slots.get(&seq).and_then(|slot| slot.body(digest, self.suite));
         let Some(batch) = body else { return };
@@ -144,6 +151,9 @@ impl<T: VoteTable> Pbft<T> {
     pub(super) fn on_body(&mut self, seq: SeqNum, batch: Arc<EncodedBatch>) {
         if !self.wants_body(seq, batch.digest) {
             return self.drop_message("unwanted_body");
+        }
+        if !self.takes_bodies() {
+            return self.drop_message("no_room_for_body");
         }
         if let Some(slot) = self.slots.get_mut(&seq) {
             slot.add_body(batch, false);

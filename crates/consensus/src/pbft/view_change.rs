@@ -4,9 +4,9 @@
 use super::message::MAX_BLAMED;
 use super::slot::{Held, MAX_PREPREPARED, Verdict};
 use super::{
-    Arc, BTreeSet, Claimed, ClientId, Digest, Effect, Evidence, Instant, Package, Pbft,
-    PbftMessage, Promise, Record, ReplicaId, Selection, SeqNum, SignedNewView, SignedViewChange,
-    View, ViewChange, VoteTable, select,
+    Arc, BTreeSet, Claimed, ClientId, Digest, Effect, Evidence, Instant, Package, Pbft, Promise,
+    Record, ReplicaId, Selection, SeqNum, SignedNewView, SignedViewChange, View, ViewChange,
+    VoteTable, select,
 };
 use tercio_types::zoo::{Defence, stands};
 
@@ -274,6 +274,7 @@ impl<T: VoteTable> Pbft<T> {
         self.view = view;
         self.changing = false;
         self.leads = false;
+        self.uncovered_bytes = self.settings.checkpoint_bytes;
         self.view_deadline = None;
         self.parked.clear();
         self.entered_views += 1;
@@ -300,7 +301,7 @@ impl<T: VoteTable> Pbft<T> {
                 continue;
             }
             if !self.slots.get(&seq).is_some_and(|slot| slot.has_body(digest)) {
-                self.broadcast(PbftMessage::FetchBody { seq, digest });
+                self.fetch_body(seq, digest);
             }
             // Votes for this view may have come before its beginning.
             self.accept(seq);

@@ -72,8 +72,10 @@ pub struct Peer {
     pub disk: Disk,
     /// Records acknowledged by the medium; the rest is written and not durable.
     pub acknowledge: bool,
-    /// Whether deliveries are executed.
+    /// Whether deliveries are executed at once.
     pub execute: bool,
+    /// Those that are not.
+    pub unexecuted: VecDeque<Delivery>,
     pub pending_acks: VecDeque<PersistId>,
     pub evidence: Vec<Evidence>,
     pub declined: Vec<(ClientId, RequestSeq, tercio_wire::reject::Reason)>,
@@ -148,6 +150,7 @@ impl Net {
             disk,
             acknowledge: true,
             execute: true,
+            unexecuted: VecDeque::new(),
             pending_acks: VecDeque::new(),
             evidence: vec![],
             declined: vec![],
@@ -272,6 +275,8 @@ impl Net {
                     if self.peer(i).execute {
                         let event = self.executed(i, &delivery);
                         self.peer(i).pbft.handle(event, now);
+                    } else {
+                        self.peer(i).unexecuted.push_back(delivery);
                     }
                 }
                 Effect::Stable(certificate) => {
@@ -326,11 +331,19 @@ impl Net {
         peer.pbft.handle(Event::CaughtUp { certificate, windows }, now);
     }
 
+    /// Executes what replica `i` has put off.
+    pub fn execute(&mut self, i: usize) {
+        while let Some(delivery) = self.peer(i).unexecuted.pop_front() {
+            let event = self.executed(i, &delivery);
+            self.handle(i, event);
+        }
+    }
+
     /// What the hashing application says of a delivery.
     pub fn executed(&mut self, i: usize, delivery: &Delivery) -> Event<PbftMessage> {
         let log = &self.peer(i).disk.delivered;
         let (mut state, mut height) = (Digest::NULL, 0);
-        for (seq, batch) in log {
+        for (seq, batch) in log.iter().filter(|(seq, _)| *seq <= delivery.seq) {
             let Some(batch) = batch.as_ref().filter(|b| !b.batch.packages.is_empty()) else {
                 continue;
             };

@@ -1,5 +1,5 @@
 //! Bounded memory: whatever peers and clients send, a replica keeps no more than its settings
-//! allow (rule W2 of `docs/protocol/pbft.md`).
+//! allow (rules W2 and W4 of `docs/protocol/pbft.md`).
 
 use super::{Violation, demand};
 use tercio_consensus::Settings;
@@ -10,6 +10,8 @@ use tercio_types::ReplicaId;
 pub struct Held {
     /// Sequence numbers with anything but votes.
     pub slots: usize,
+    /// Bytes of batches.
+    pub batch_bytes: usize,
     /// Votes.
     pub votes: usize,
     /// Signed states of all replicas.
@@ -28,13 +30,15 @@ impl Bounds {
     /// The bounds for `n` replicas: numbers run two windows above the low watermark, one to work in
     /// and one to park in; a number of the second may have a proposal that is parked and something
     /// else besides. Each replica has a vote of each phase at each number of the two, and a signed
-    /// state at each checkpoint of a window and of eight beyond.
+    /// state at each checkpoint of a window and of eight beyond. Batches fill the room that there is
+    /// for them, and what a quorum took in beyond what this replica did is less than as much again.
     #[must_use]
     pub fn new(settings: &Settings, n: usize) -> Self {
         let window = settings.window as usize;
         let (slots, votes, pending) = (3 * window, 4 * n * window, settings.pool.total_ops);
         let checkpoints = n * ((settings.window / settings.checkpoint_interval) as usize + 8);
-        Self { most: Held { slots, votes, checkpoints, pending } }
+        let batch_bytes = 2 * settings.held_bytes;
+        Self { most: Held { slots, batch_bytes, votes, checkpoints, pending } }
     }
 
     /// What a correct replica keeps now.
@@ -44,6 +48,7 @@ impl Bounds {
     pub fn held(&self, by: ReplicaId, held: Held) -> Result<(), Violation> {
         let Self { most } = self;
         let within = held.slots <= most.slots
+            && held.batch_bytes <= most.batch_bytes
             && held.votes <= most.votes
             && held.checkpoints <= most.checkpoints
             && held.pending <= most.pending;
@@ -60,10 +65,12 @@ mod tests {
         let settings = Settings { window: 16, checkpoint_interval: 8, ..Settings::default() };
         let bounds = Bounds::new(&settings, 4);
         let pending = settings.pool.total_ops;
-        let most = Held { slots: 48, votes: 256, checkpoints: 40, pending };
+        let batch_bytes = 256 << 20;
+        let most = Held { slots: 48, batch_bytes, votes: 256, checkpoints: 40, pending };
         bounds.held(ReplicaId(0), most).unwrap();
         for held in [
             Held { slots: 49, ..most },
+            Held { batch_bytes: batch_bytes + 1, ..most },
             Held { votes: 257, ..most },
             Held { checkpoints: 41, ..most },
             Held { pending: most.pending + 1, ..most },

@@ -32,6 +32,7 @@ mod f35_middle;
 mod f36;
 mod f41;
 mod f42;
+mod f43;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -105,6 +106,7 @@ faults! {
     f36 "failed fsync, full disk" F36FailStop,
     f41 "lost log" F41LearnAfterLoss,
     f42 "forgotten proposal" F42ResignAfterRestart,
+    f43 "long batches without checkpoints" F43BoundedBytes,
 }
 
 /// The fault of a number.
