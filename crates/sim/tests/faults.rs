@@ -46,6 +46,7 @@ scenarios! {
     f41_lost_log "f41",
     f42_forgotten_proposal "f42",
     f43_long_batches_without_checkpoints "f43",
+    f44_views_that_a_laggard_cannot_follow "f44",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

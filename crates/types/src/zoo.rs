@@ -38,6 +38,7 @@ pub enum Defence {
     F41LearnAfterLoss,
     F42ResignAfterRestart,
     F43BoundedBytes,
+    F44SkipToCertificate,
 }
 
 #[cfg(feature = "zoo")]

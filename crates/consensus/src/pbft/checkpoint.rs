@@ -204,6 +204,9 @@ impl<T: VoteTable> Pbft<T> {
         let Some(ahead) = self.ahead.clone().filter(|ahead| ahead.checkpoint.seq > self.low) else {
             return;
         };
+        if !stands(Defence::F44SkipToCertificate) {
+            return;
+        }
         self.persist(&Record::Skipped(ahead.clone()), None);
         self.move_window(ahead);
     }

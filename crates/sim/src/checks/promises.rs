@@ -22,6 +22,8 @@ pub mod kinds {
     pub const VIEW_CHANGE: Kind = Kind(19);
     /// A primary begins a view.
     pub const NEW_VIEW: Kind = Kind(20);
+    /// A batch that was asked for.
+    pub const BODY: Kind = Kind(23);
     /// A certificate of a state.
     pub const STABLE: Kind = Kind(24);
 }

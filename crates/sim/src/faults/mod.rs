@@ -33,6 +33,7 @@ mod f36;
 mod f41;
 mod f42;
 mod f43;
+mod f44;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -107,6 +108,7 @@ faults! {
     f41 "lost log" F41LearnAfterLoss,
     f42 "forgotten proposal" F42ResignAfterRestart,
     f43 "long batches without checkpoints" F43BoundedBytes,
+    f44 "views that a laggard cannot follow" F44SkipToCertificate,
 }
 
 /// The fault of a number.
