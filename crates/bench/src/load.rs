@@ -21,6 +21,8 @@ use thiserror::Error;
 
 /// Against a hang only: how long the last packages may take when the load is over.
 const DRAIN: Duration = Duration::from_secs(15);
+/// How often somebody is asked meanwhile whether they are waited for.
+const LOOK: Duration = Duration::from_millis(5);
 /// The event loop waits in whole milliseconds; what is due sooner is waited for in steps of this,
 /// longer ones when there are many clients: they share the processors with the replicas.
 const STEP: Duration = Duration::from_micros(50);
@@ -112,9 +114,12 @@ pub enum Moment {
     },
     /// The last phase has ended; what is under way is still waited for.
     End,
+    /// It is waited for; comes again and again until there is nothing more.
+    Drain,
 }
 
-/// What is to become of a phase, as whoever watches it says at a [`Moment::Tick`].
+/// What is to become of a phase, as whoever watches it says at a [`Moment::Tick`], or of what is under
+/// way at the end, at a [`Moment::Drain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// It goes on.
@@ -257,6 +262,13 @@ pub fn run<T: Into<Then>>(
             }
         }
         watch(Moment::End);
+        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+            if watch(Moment::Drain).into() == Then::GiveUp {
+                edges.given_up.store(true, Ordering::SeqCst);
+                break;
+            }
+            pause(LOOK);
+        }
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().expect("a generator does not panic")
         };
@@ -507,6 +519,32 @@ impl<'a> Generator<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::LocalNetwork;
+    use crate::network::Spec;
+    use tercio_client::CoreSettings;
+
+    /// Nobody is there any more who would answer.
+    #[test]
+    fn what_is_under_way_at_the_end_can_be_given_up() {
+        let network = LocalNetwork::start(Spec::default()).unwrap();
+        let core = CoreSettings { deadline: 4 * DRAIN, ..CoreSettings::default() };
+        let mut clients = [network.network().client(0, core).unwrap()];
+        network.stop().unwrap();
+        let asked = Arc::new(AtomicBool::new(false));
+        let sent = asked.clone();
+        let ops = Ops::new(move |_, _| {
+            sent.store(true, Ordering::SeqCst);
+            Bytes::from_static(b"op")
+        });
+        let phases = vec![Phase { pace: Pace::Closed, length: DRAIN }];
+        let plan = Plan { phases, package: 1, outstanding: 1, ops, may_fail: false };
+        let ended = run(&mut clients, &plan, |moment| match moment {
+            Moment::Tick { .. } if asked.load(Ordering::SeqCst) => Then::EndPhase,
+            Moment::Drain => Then::GiveUp,
+            _ => Then::GoOn,
+        });
+        assert_eq!(ended.unwrap_err(), LoadError::GivenUp);
+    }
 
     #[test]
     fn a_phase_that_ends_early_moves_the_others_up() {

@@ -419,7 +419,8 @@ mod tests {
         let ended = ReplicaProcess::spawn(Path::new("sh"), 3, folder.path()).unwrap();
         let (filled, result) = mpsc::channel();
         thread::spawn(move || {
-            filled.send(fill(&mut Replicas::Processes(vec![ended]), &mut clients, 4, 64))
+            // More than may be under way.
+            filled.send(fill(&mut Replicas::Processes(vec![ended]), &mut clients, 4, 1024))
         });
         let error = result.recv_timeout(hour / 60).expect("it is noticed").unwrap_err();
         let BenchError::Network(NetworkError::Process(ProcessError::Ended { id: 3, .. })) = &error
