@@ -40,26 +40,58 @@ pub(crate) fn ask<'a>(
     pointers.clear();
     let mut allocations = 0;
     for request in requests {
+        let mut moved = None;
         for op in glance(request).take(AHEAD) {
             match op.action {
-                Action::Read { addr, len, deref: Deref::Direct, .. } => {
+                Action::Read { addr, len, deref: Deref::Direct, redirect: None } => {
                     view.prefetch(addr, len as usize);
                 }
-                Action::Read { addr, len, deref, .. } => {
+                Action::Read { addr, len, deref, redirect: None } if deref != Deref::Direct => {
                     view.prefetch(addr, 16);
                     pointers.push(Pointer { at: addr, len, bounded: deref == Deref::Bounded });
                 }
-                Action::Write { addr, .. } | Action::FetchAdd { addr, .. } => {
-                    view.prefetch(addr, 16);
-                }
-                Action::Cas(cas) => view.prefetch(cas.target, 16),
-                Action::Allocate { pool, .. } => {
-                    view.prefetch_free(pool, allocations);
-                    allocations += 1;
-                }
+                _ => ask_for_others(view, &op.action, &mut moved, &mut allocations, pointers),
             }
         }
     }
+}
+
+/// The first pass of what is no plain READ. `moved`: what the request reads to its scratch memory, from
+/// where and to where. (By itself, since to read is what has to be fast.)
+#[inline(never)]
+fn ask_for_others(
+    view: &View<'_>,
+    action: &Action<'_>,
+    moved: &mut Option<(Addr, Addr)>,
+    allocations: &mut usize,
+    pointers: &mut Vec<Pointer>,
+) {
+    let (addr, deref, len) = match *action {
+        Action::Read { addr, len, deref, redirect } => {
+            if let (Deref::Direct, Some(to)) = (deref, redirect) {
+                *moved = Some((addr, to));
+            }
+            (addr, deref, len as usize)
+        }
+        Action::Write { addr, deref, source } => (addr, deref, source.bytes()),
+        Action::FetchAdd { addr, indirect, .. } => (addr, Deref::of(indirect), 8),
+        Action::Cas(ref cas) => (cas.target, Deref::of(cas.indirect), usize::from(cas.words) * 8),
+        Action::Allocate { pool, .. } => {
+            view.prefetch_free(pool, *allocations);
+            *allocations += 1;
+            return;
+        }
+    };
+    if deref == Deref::Direct {
+        return view.prefetch(addr, len);
+    }
+    // A pointer in scratch memory is, as yet, where it will be read from.
+    let at = match *moved {
+        Some((from, to)) if addr == to => from,
+        _ => addr,
+    };
+    view.prefetch(at, 16);
+    pointers.push(Pointer { at, len: len as u32, bounded: deref == Deref::Bounded });
 }
 
 /// The second pass: asks for what the pointers point to. First for one line of each, so that the
@@ -176,11 +208,7 @@ impl<'a> Run<'a> {
             }
             Action::Write { addr, deref, source } => {
                 let (addr, bound) = self.follow(addr, deref)?;
-                let len = match source {
-                    Source::Inline(data) => data.len(),
-                    Source::At(_, len) => len as usize,
-                };
-                let len = (len as u64).min(bound) as usize;
+                let len = (source.bytes() as u64).min(bound) as usize;
                 let place = self.locate(addr, len, Rights::WRITE)?;
                 match source {
                     Source::Inline(data) => self.view.write(&place, data.words(), len),
@@ -224,8 +252,7 @@ impl<'a> Run<'a> {
             }
             Action::Cas(cas) => self.cas(&cas, out),
             Action::FetchAdd { addr, indirect, addend } => {
-                let deref = if indirect { Deref::Indirect } else { Deref::Direct };
-                let (addr, _) = self.follow(addr, deref)?;
+                let (addr, _) = self.follow(addr, Deref::of(indirect))?;
                 let place = self.locate(addr, 8, Rights::ATOMIC)?;
                 if !place.is_aligned(8) {
                     return Err(Status::Misaligned);
@@ -261,8 +288,7 @@ impl<'a> Run<'a> {
 
     fn cas(&self, cas: &Cas<'_>, out: &mut Vec<u64>) -> Result<(Status, usize), Status> {
         let words = usize::from(cas.words);
-        let deref = if cas.indirect { Deref::Indirect } else { Deref::Direct };
-        let (target, _) = self.follow(cas.target, deref)?;
+        let (target, _) = self.follow(cas.target, Deref::of(cas.indirect))?;
         let place = self.locate(target, words * 8, Rights::ATOMIC)?;
         if !place.is_aligned(8) || !place.is_in_line(words * 8) {
             return Err(Status::Misaligned);

@@ -153,6 +153,13 @@ pub enum Deref {
     Bounded,
 }
 
+impl Deref {
+    /// Of operations that follow a pointer or do not.
+    pub(crate) const fn of(indirect: bool) -> Self {
+        if indirect { Self::Indirect } else { Self::Direct }
+    }
+}
+
 /// Where a WRITE's bytes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source<'a> {
@@ -160,6 +167,16 @@ pub enum Source<'a> {
     Inline(Payload<'a>),
     /// From the server's memory: so many bytes at this address.
     At(Addr, u32),
+}
+
+impl Source<'_> {
+    /// How many bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Inline(data) => data.len(),
+            Self::At(_, len) => *len as usize,
+        }
+    }
 }
 
 /// Where an operand of a compare-and-swap comes from.
