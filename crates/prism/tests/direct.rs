@@ -62,22 +62,27 @@ fn chain(rng: &mut Rng, places: &[Addr]) -> Vec<Op<'static>> {
     (0..1 + rng.below(4)).map(|_| op(rng)).collect()
 }
 
-#[test]
-fn a_chain_reads_what_the_server_would() {
+/// Two clients of places of all kinds: one asks the server, the other reads without it.
+fn compare(work: impl FnOnce(&mut Client, &mut Client, &[Addr])) {
     let memory = Arc::new(Memory::published().unwrap());
     let region = memory.register(OURS, Rights::ALL, 4096).unwrap();
     serving(&memory, None, |endpoint| {
         let mut asker = client(endpoint);
         let places = places(&memory, region, &mut asker);
-        let mut reader = reader(endpoint);
-        let mut rng = Rng::new(3);
-        let mut good = 0;
+        work(&mut asker, &mut reader(endpoint), &places);
+    });
+}
+
+#[test]
+fn a_chain_reads_what_the_server_would() {
+    compare(|asker, reader, places| {
+        let (mut rng, mut good) = (Rng::new(3), 0);
         const CHAINS: u64 = 5000;
         for _ in 0..CHAINS {
-            let ops = chain(&mut rng, &places);
-            let outcomes = run(&mut asker, &ops).unwrap();
+            let ops = chain(&mut rng, places);
+            let outcomes = run(asker, &ops).unwrap();
             good += u64::from(succeeded(&outcomes));
-            assert_eq!(run(&mut reader, &ops).unwrap(), outcomes, "{ops:?}");
+            assert_eq!(run(reader, &ops).unwrap(), outcomes, "{ops:?}");
         }
         // The server may have been at its upkeep now and then.
         let direct = reader.answered_directly();
@@ -97,24 +102,19 @@ fn succeeded(outcomes: &Outcomes) -> bool {
 /// here, the others by the server.
 #[test]
 fn a_burst_reads_what_the_server_would() {
-    let memory = Arc::new(Memory::published().unwrap());
-    let region = memory.register(OURS, Rights::ALL, 4096).unwrap();
-    serving(&memory, None, |endpoint| {
-        let mut asker = client(endpoint);
-        let places = places(&memory, region, &mut asker);
-        let mut reader = reader(endpoint);
+    compare(|asker, reader, places| {
         let (mut rng, mut good, mut chains) = (Rng::new(4), 0, 0);
         for _ in 0..500 {
             let mut requests: Vec<_> =
-                (0..1 + rng.below(60)).map(|_| chain(&mut rng, &places)).collect();
-            let mut outcomes = burst(&mut asker, &requests).unwrap();
+                (0..1 + rng.below(60)).map(|_| chain(&mut rng, places)).collect();
+            let mut outcomes = burst(asker, &requests).unwrap();
             if rng.percent(80) {
                 let all = requests.into_iter().zip(outcomes).filter(|(_, o)| succeeded(o));
                 (requests, outcomes) = all.unzip();
             }
             good += outcomes.iter().take_while(|outcomes| succeeded(outcomes)).count() as u64;
             chains += requests.len();
-            assert_eq!(burst(&mut reader, &requests).unwrap(), outcomes);
+            assert_eq!(burst(reader, &requests).unwrap(), outcomes);
         }
         let direct = reader.answered_directly();
         assert!(direct <= good, "{direct} of {good}: only those before the first that fails");
