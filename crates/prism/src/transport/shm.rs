@@ -211,9 +211,7 @@ impl Link for ShmLink {
     }
 
     fn make_way(&self) {
-        if self.under_way == 0 {
-            self.requests.make_way();
-        }
+        self.requests.make_way();
     }
 
     fn send(&mut self, frame: &[u64]) -> Result<(), LinkError> {
