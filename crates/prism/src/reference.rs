@@ -236,7 +236,7 @@ impl Step<'_> {
             Action::Allocate { pool, data, redirect } => self.allocate(pool, data, redirect),
             Action::Cas(cas) => self.cas(&cas),
             Action::FetchAdd { addr, indirect, addend } => {
-                let deref = if indirect { Deref::Indirect } else { Deref::Direct };
+                let deref = Deref::of(indirect);
                 let (addr, _) = self.follow(addr, deref)?;
                 let place = self.check(addr, 8, Rights::ATOMIC, 8)?;
                 let old = self.word(place, 0);
@@ -293,7 +293,7 @@ impl Step<'_> {
     /// Rule 6.
     fn cas(&mut self, cas: &Cas<'_>) -> Result<Outcome, Status> {
         let words = usize::from(cas.words);
-        let deref = if cas.indirect { Deref::Indirect } else { Deref::Direct };
+        let deref = Deref::of(cas.indirect);
         let (target, _) = self.follow(cas.target, deref)?;
         let place = self.check(target, words * 8, Rights::ATOMIC, 8)?;
         if place.1 / 64 != (place.1 + words * 8 - 1) / 64 {

@@ -31,8 +31,11 @@ use tercio_unsafe_sys::{Words, load_words, store_words};
 /// A call of [`Floor`], to answer until the client has had enough; its arguments are a shape's words.
 const ANSWER: u64 = FREE + 1;
 /// Another one, to do alone what an exchange does in the memory; its arguments are a shape's words and
-/// for how many nanoseconds. Answers with how many nanoseconds half of them took.
+/// for how many nanoseconds, [`MAX_TOUCH_NS`] at most. Answers with how many nanoseconds half of them
+/// took.
 const TOUCH: u64 = FREE + 2;
+/// For so long at most, since nobody else is served meanwhile.
+const MAX_TOUCH_NS: u64 = 100_000_000;
 /// In place of an object's number: no more requests will come.
 const END: u64 = u64::MAX;
 /// Where a request has the object's number.
@@ -110,7 +113,7 @@ impl Floor {
         let count = (objects.words.len() / self.stride) as u64;
         let (data, mut out, mut rng) = (vec![FILLER; shape.write], Vec::new(), Rng::new(19));
         let mut latencies = Latencies::default();
-        let until_ns = clock::now_ns() + for_ns;
+        let until_ns = clock::now_ns() + for_ns.min(MAX_TOUCH_NS);
         let mut start = 0;
         while start < until_ns {
             let number = rng.below(count) as usize;
@@ -367,7 +370,9 @@ mod tests {
                 assert!(matches!(error, ClientError::Rejected(Reject::UnknownMethod)), "{error}");
             }
             let shape = Shape { pointer: true, read: WORDS, write: WORDS };
-            assert!(bare.memory_us(shape, 1_000_000).unwrap() > 0.0);
+            for for_ns in [1_000_000, u64::MAX] {
+                assert!(bare.memory_us(shape, for_ns).unwrap() > 0.0);
+            }
             bare.begin(Shape { pointer: false, read: 1, write: 0 }).unwrap();
             bare.request[NUMBER] = u64::MAX / 2;
             assert!(bare.requests.push(&bare.request, true), "there is room");
