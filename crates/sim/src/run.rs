@@ -4,7 +4,7 @@
 use crate::actors::cast_one;
 use crate::customer::Workload;
 use crate::world::{Act, World, WorldSettings, small_settings};
-use crate::{Cast, Crash, Quality, Rng, Violation};
+use crate::{Cast, Crash, Pace, Quality, Rng, Violation};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -129,7 +129,8 @@ fn world_settings(rng: &mut Rng, text: bool) -> WorldSettings {
     let forgetful = rng.chance(400);
     let group =
         rng.chance(300).then(|| rng.duration(Duration::from_micros(100), Duration::from_millis(5)));
-    WorldSettings { seed: rng.bits(), consensus, lag, forgetful, group, quality, clients, text }
+    let (seed, pace) = (rng.bits(), Some(Pace::any(rng)));
+    WorldSettings { seed, consensus, lag, forgetful, group, pace, quality, clients, text }
 }
 
 /// Windows, batches and options of every kind.

@@ -14,7 +14,7 @@ use crate::customer::{Asked, Customer, Workload};
 use crate::liar::Liar;
 use crate::network::{Network, Quality};
 use crate::trace::Clock;
-use crate::{Cast, Crash, Host, Rng, Trace};
+use crate::{Cast, Crash, Host, Pace, Rng, Trace};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct WorldSettings {
     pub forgetful: bool,
     /// How long promises gather before they are made durable together; without, each is at once.
     pub group: Option<Duration>,
+    /// How disks keep pace; without, everything is durable at once.
+    pub pace: Option<Pace>,
     /// The links in the beginning.
     pub quality: Quality,
     /// The clients, from id 1 on.
@@ -57,6 +59,7 @@ impl Default for WorldSettings {
             lag: 0,
             forgetful: false,
             group: None,
+            pace: None,
             quality: Quality::STEADY,
             clients: vec![(ClientAuth::Mac, Workload::NONE)],
             text: false,
