@@ -2,8 +2,8 @@
 
 use crate::actors::{Actor, Stage};
 use crate::checks::Held;
-use crate::witness::{Journal, Witness};
 use crate::pace::{Pace, SeededPace};
+use crate::witness::{Journal, Witness};
 use crate::{Cast, Disk, Forger, Rng, Tear, WorldSettings};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -191,13 +191,10 @@ impl Host {
         };
         self.journal = Journal::default();
         let app = Box::new(Witness::new(self.journal.clone(), self.cast.suite()));
-        let mut node = Node::open(settings, self.disk.clone(), app, now)?;
-        if let Some(pace) = self.pace {
-            let split = self.split_commits.clone();
-            node.set_disk_pace(Box::new(SeededPace::new(pace, self.rng.fork(), split)));
-        }
+        let node = Node::open(settings, self.disk.clone(), app, now)?;
         self.due = node.deadline();
         self.node = Some(node);
+        self.keep_pace();
         self.ran = true;
         Ok(())
     }
@@ -222,6 +219,19 @@ impl Host {
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn
+    }
+
+    /// From now on its disk keeps this pace.
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.pace = Some(pace);
+        self.keep_pace();
+    }
+
+    fn keep_pace(&mut self) {
+        if let (Some(pace), Some(node)) = (self.pace, &mut self.node) {
+            let split = self.split_commits.clone();
+            node.set_disk_pace(Box::new(SeededPace::new(pace, self.rng.fork(), split)));
+        }
     }
 
     /// How many commits fell between two commands of one step.
