@@ -20,6 +20,7 @@ mod disk;
 mod error;
 mod manifest;
 mod records;
+mod salvage;
 mod segment;
 mod snapshot;
 mod staging;
