@@ -321,6 +321,101 @@ fn an_offer_without_a_full_certificate_is_none() {
     });
 }
 
+/// f48: more bytes of blocks than a certified height allows are a lie, and whoever says so is named.
+#[test]
+fn a_source_with_absurd_numbers_is_dropped() {
+    for (number, all) in [(u64::MAX, true), (u64::MAX, false), (1 << 50, false)] {
+        survives("offer_absurd", move |mut state| {
+            if let State::Offer(Some(offer)) = &mut state {
+                offer.chain_bytes = number;
+                if all {
+                    (offer.state_bytes, offer.block_bytes) = (number, number);
+                }
+            }
+            honest(&state)
+        });
+    }
+}
+
+/// Numbers that nothing certified bounds mislead nobody into a panic, or away from the state.
+#[test]
+fn numbers_that_nobody_certifies_do_no_harm() {
+    for (state_bytes, block_bytes, chain_bytes) in
+        [(u64::MAX, 0, 0), (0, u64::MAX, 0), (u64::MAX, u64::MAX, 15 << 20), (0, 0, 1)]
+    {
+        let mut net = net(|settings| {
+            forgetful(settings);
+            settings.sync.state_after = 20;
+        });
+        let asker = Asker::new(CLIENT, &net.membership);
+        lose(&mut net, &asker, 100, 60);
+        lie(
+            &mut net,
+            &[0, 1, 2],
+            Rc::new(move |mut state| {
+                if let State::Offer(Some(offer)) = &mut state {
+                    (offer.state_bytes, offer.block_bytes) = (state_bytes, block_bytes);
+                    offer.chain_bytes = chain_bytes;
+                }
+                honest(&state)
+            }),
+        );
+        net.start(3);
+        together(&mut net, &asker, 101);
+        let status = transfer(&net, 3);
+        assert!(status.phase == "done" && status.dropped.is_empty(), "{status:?}");
+        restart(&mut net);
+        together(&mut net, &asker, 102);
+    }
+}
+
+/// Says in the head of each snapshot on a disk that the chain has so many bytes.
+fn set_chain_bytes(disk: &mut MemStorage, number: u64) {
+    for name in snapshots(disk) {
+        disk.edit(&name, |bytes| {
+            let len = u32::from_le_bytes(bytes[44..48].try_into().unwrap()) as usize;
+            bytes[52 + len - 8..52 + len].copy_from_slice(&number.to_le_bytes());
+            let head = [&bytes[..48], &bytes[52..52 + len]].concat();
+            bytes[48..52].copy_from_slice(&crc32fast::hash(&head).to_le_bytes());
+        });
+    }
+}
+
+/// f48: an earlier version wrote down whatever others said. A replica with such a snapshot starts,
+/// goes on taking snapshots by the bytes of blocks, and what it offers is accepted.
+#[test]
+fn a_snapshot_with_an_absurd_number_does_no_harm() {
+    let mut net = net(|settings| {
+        forgetful(settings);
+        (settings.snapshot_every, settings.snapshot_bytes) = (0, 1 << 11);
+    });
+    let asker = Asker::new(CLIENT, &net.membership);
+    write(&mut net, &asker, 1, 100, 60);
+    net.until("all are at one head", |net| net.agree());
+    for i in [0, 3] {
+        net.stop(i);
+    }
+    assert!(!snapshots(&net.disks[0]).is_empty());
+    set_chain_bytes(&mut net.disks[0], u64::MAX);
+    net.disks[3] = Default::default();
+    net.start(0);
+    let before = snapshots(&net.disks[0]);
+    lie(&mut net, &[1, 2], Rc::new(|_| None));
+    net.start(3);
+    together(&mut net, &asker, 101);
+    let status = transfer(&net, 3);
+    let named = |(id, why): &(ReplicaId, &str)| *id == ReplicaId(0) || *why == "offer_absurd";
+    assert!(status.phase == "done" && !status.dropped.iter().any(named), "{status:?}");
+    write(&mut net, &asker, 102, 200, 60);
+    net.until("all are at one head", |net| net.agree());
+    for i in [0, 3] {
+        let now = snapshots(&net.disks[i]);
+        assert!(now.last() > before.last(), "replica {i}: {before:?} {now:?}");
+    }
+    restart(&mut net);
+    together(&mut net, &asker, 302);
+}
+
 #[test]
 fn a_source_that_takes_back_what_it_offered_is_dropped() {
     survives("offer_lowered", |state| match state {

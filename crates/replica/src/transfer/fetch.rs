@@ -737,3 +737,41 @@ impl Transfer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tercio_types::{Checkpoint, Epoch, Timestamp};
+
+    fn offer(state_bytes: u64) -> Offer {
+        let checkpoint = Checkpoint {
+            seq: SeqNum(1),
+            height: Height(1),
+            block: Digest::NULL,
+            results: Digest::NULL,
+            state: Digest::NULL,
+            clients: Digest::NULL,
+            membership: Digest::NULL,
+            epoch: Epoch(0),
+            time: Timestamp(0),
+        };
+        let certificate = CertifiedCheckpoint { checkpoint, signatures: vec![] };
+        Offer { certificate, state_bytes, chain_bytes: 0, block_bytes: 0 }
+    }
+
+    /// Fewer than half of those who offer something raise none of its numbers.
+    #[test]
+    fn the_lower_of_two_counts() {
+        for (said, counts) in [
+            (&[][..], u64::MAX),
+            (&[7], 7),
+            (&[u64::MAX, 7], 7),
+            (&[8, u64::MAX, 7], 8),
+            (&[u64::MAX, 8, u64::MAX, 7], 8),
+        ] {
+            let offers: Vec<_> = said.iter().map(|number| offer(*number)).collect();
+            let offers: Vec<_> = offers.iter().collect();
+            assert_eq!(median(&offers, |offer| offer.state_bytes), counts, "{said:?}");
+        }
+    }
+}
