@@ -10,14 +10,14 @@ use std::rc::Rc;
 use tercio_consensus::pbft::Pbft;
 use tercio_crypto::{Instance, Keyring};
 use tercio_execution::{
-    AppError, Application, Keyed, Operation, Outcome, Store, Transaction, View,
+    APP, AppError, Application, Keyed, Operation, Outcome, Store, Transaction, View,
 };
 use tercio_ledger::{MemStorage, Storage};
 use tercio_replica::NodeSettings;
 use tercio_replica::transfer::TransferStatus;
-use tercio_replica::transfer::message::{FetchState, State};
-use tercio_types::{Authenticator, Digest, Height, Principal, ReplicaId, Suite};
-use tercio_wire::{Decode, Encode, Frame, Kind};
+use tercio_replica::transfer::message::{FetchState, Path, State};
+use tercio_types::{Authenticator, Digest, Height, Principal, ReplicaId, SeqNum, Suite};
+use tercio_wire::{Decode, Encode, Frame, Key, Kind};
 
 /// Each operation writes under the key that its first two bytes are: 400 bytes, or as many times
 /// 64 KiB as a third byte says; and it counts all operations under another key.
@@ -718,6 +718,66 @@ fn alone_with_damaged_snapshots_is_an_error() {
         assert!(error.contains("snapshot-") && error.contains("damaged"), "{error}");
         assert_eq!(snapshots(&net.disks[0]), names);
     }
+}
+
+/// A replica that is given a snapshot asks for trees and ways that there are not, and then for those
+/// that there are: nobody stops, and what there is comes.
+#[test]
+fn questions_about_trees_that_are_not_there_do_no_harm() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    write(&mut net, &asker, 1, 100, 60);
+    net.until("all are at one head", |net| net.agree());
+    net.settle();
+    let (from, to) = (Principal::Replica(ReplicaId(0)), Principal::Replica(ReplicaId(1)));
+    let mut keyring = Keyring::new(from, secret(0), net.membership.clone(), Instance::default());
+    let last = snapshots(&net.disks[1]).pop().expect("there is a snapshot");
+    let seq = SeqNum(last.trim_start_matches("snapshot-").parse().unwrap());
+    let (root, other) = (Path::root(APP), Path::root(7));
+    let deep = (0..200).fold(Path::root(APP), |path, i| path.then(i % 3 == 0));
+    let nodes = |paths: &[&Path]| FetchState::Nodes {
+        seq,
+        paths: paths.iter().map(|path| (*path).clone()).collect(),
+    };
+    let chunks =
+        |path: &Path, offset| FetchState::Chunks { seq, parts: vec![(path.clone(), offset)] };
+    let questions = [
+        nodes(&[&root, &other]),
+        nodes(&[&root]),
+        nodes(&[&deep, &root]),
+        nodes(&[&other, &deep]),
+        nodes(&[&deep]),
+        chunks(&deep, u64::MAX),
+        chunks(&root, 0),
+        nodes(&[]),
+        nodes(&[&root]),
+    ];
+    let mut answers = vec![];
+    for (question, number) in questions.iter().zip(1..) {
+        let body = question.to_bytes();
+        let digest = tercio_crypto::hash(Suite::default(), &[&body]);
+        let key = Key::of_replica(Kind::FETCH_STATE, ReplicaId(0), 0, number, digest);
+        let auth = Authenticator::Mac(keyring.tag(to, &key.to_array()).unwrap());
+        let (now, frame) = (net.now, Frame { key, auth, body }.to_bytes());
+        net.nodes[1].as_mut().unwrap().handle_frame(from, &frame, now);
+        net.work(1);
+        for (_, _, bytes) in net.wire.drain(..).filter(|(_, to, _)| *to == from) {
+            let frame = Frame::decode(&bytes, Suite::default()).unwrap();
+            if frame.key.kind == Kind::STATE {
+                answers.push(State::from_bytes(&frame.body, Suite::default()).unwrap());
+            }
+        }
+    }
+    let found: Vec<_> = answers
+        .iter()
+        .map(|answer| match answer {
+            State::Nodes(nodes) => nodes.len(),
+            State::Chunks(chunks) => chunks.len(),
+            State::Offer(_) => usize::MAX,
+        })
+        .collect();
+    assert_eq!(found, [1, 1, 0, 0, 0, 0, 0, 0, 1]);
+    together(&mut net, &asker, 101);
 }
 
 /// However much a replica asks, so many of its questions wait and no more.

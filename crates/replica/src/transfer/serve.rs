@@ -112,7 +112,8 @@ impl Server {
                 last.shared(path).min(self.trail.len().saturating_sub(1))
             }
             _ => {
-                self.trail.clear();
+                // There may be no such tree: then there is no last way, either.
+                (self.path, self.trail) = (None, Vec::new());
                 let root = self.roots.iter().find(|(tree, _)| *tree == path.tree);
                 let Some((_, offset)) = root else { return Ok(None) };
                 self.trail.push(*offset);
