@@ -16,6 +16,8 @@ fn calls_queries_and_pipelines_survive_a_crash_of_the_primary() {
     let mut replicas: Vec<_> = sockets.into_iter().enumerate().map(start).collect();
     let mut settings = settings(&membership);
     settings.core.max_outstanding = 16;
+    // As long as it takes.
+    settings.connect_timeout = Duration::MAX;
     let mut client = Client::connect(settings).unwrap();
     assert_eq!(client.call("one".into()).unwrap(), "did one");
     assert_eq!(client.query("what".into()).unwrap(), "seen what");
