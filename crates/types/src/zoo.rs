@@ -43,6 +43,8 @@ pub enum Defence {
     F46DurableCheckpoint,
     F49SalvageSideFiles,
     F50UnsyncedHoleIsTail,
+    F47UncertifiedIsGone,
+    F48BoundOffers,
 }
 
 #[cfg(feature = "zoo")]
