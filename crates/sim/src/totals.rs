@@ -18,6 +18,7 @@ const WANTED: &[(&str, u64)] = &[
     ("equivocations", 200),
     ("lost_disks", 100),
     ("disk_failures", 50),
+    ("split_commits", 5000),
     ("gone_for_good", 300),
     ("false_answers", 50),
     ("own_links", 1000),

@@ -39,6 +39,8 @@ pub enum Defence {
     F42ResignAfterRestart,
     F43BoundedBytes,
     F44SkipToCertificate,
+    F45StateFollows,
+    F46DurableCheckpoint,
 }
 
 #[cfg(feature = "zoo")]

@@ -210,9 +210,26 @@ impl BlockLog {
     /// When the storage fails, now or before; what was appended since the last success may be
     /// lost then.
     pub fn sync(&mut self) -> Result<(), LedgerError> {
+        self.sync_blocks()?;
+        self.sync_side()
+    }
+
+    /// Makes the blocks durable.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn sync_blocks(&mut self) -> Result<(), LedgerError> {
         self.disk.check()?;
         self.write_segment()?;
-        self.sync_segment()?;
+        self.sync_segment()
+    }
+
+    /// Makes certificates and attestations durable. The blocks that they are about come first
+    /// ([`Self::sync_blocks`]).
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn sync_side(&mut self) -> Result<(), LedgerError> {
         self.side.sync(&mut self.disk)
     }
 

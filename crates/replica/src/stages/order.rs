@@ -423,13 +423,17 @@ impl<P: Protocol> OrderStage<P> {
                 Effect::Persist { id, tag, record } => {
                     out.log.push_back(ToLog::Persist { id, tag, record });
                 }
-                Effect::PruneLog(seq) => out.log.push_back(ToLog::Prune(seq)),
+                Effect::PersistBlocks { id, height } => {
+                    out.log.push_back(ToLog::PersistBlocks { id, height });
+                }
+                Effect::Stable { certificate, id, record } => {
+                    out.log.push_back(ToLog::Stable { certificate, id, record });
+                }
                 Effect::Deliver(delivery) => {
                     self.executing += 1;
                     let view = self.protocol.view();
                     out.execute.push_back(ToExecute::Deliver { delivery, view });
                 }
-                Effect::Stable(certificate) => out.log.push_back(ToLog::Certificate(certificate)),
                 Effect::CatchUp(certificate) => {
                     self.wanted = Some(certificate);
                     self.begin_catch_up(now, out);

@@ -2,7 +2,7 @@
 
 use crate::customer::{Habits, Workload};
 use crate::world::{World, WorldSettings, small_settings};
-use crate::{Act, Quality, Rng};
+use crate::{Act, Pace, Quality, Rng};
 use std::time::Duration;
 use tercio_client::ClientAuth;
 use tercio_consensus::{MAX_BATCH, Settings};
@@ -21,7 +21,8 @@ pub(super) fn world_settings(rng: &mut Rng, text: bool) -> WorldSettings {
     let forgetful = rng.chance(400);
     let group =
         rng.chance(300).then(|| rng.duration(Duration::from_micros(100), Duration::from_millis(5)));
-    WorldSettings { seed: rng.bits(), consensus, lag, forgetful, group, quality, clients, text }
+    let (seed, pace) = (rng.bits(), Some(Pace::any(rng)));
+    WorldSettings { seed, consensus, lag, forgetful, group, pace, quality, clients, text }
 }
 
 fn any_work(rng: &mut Rng) -> Workload {

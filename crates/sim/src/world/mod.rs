@@ -184,6 +184,7 @@ impl World {
             view_changes: self.checks.views.count() as u64,
             acknowledged: self.checks.durability.count() as u64,
             own_links: self.network.own_links() as u64,
+            split_commits: self.hosts.iter().map(Host::split_commits).sum(),
             ..self.tally
         }
     }

@@ -1,5 +1,6 @@
 //! How a simulated network is set up.
 
+use crate::Pace;
 use crate::customer::Workload;
 use crate::network::Quality;
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub struct WorldSettings {
     pub forgetful: bool,
     /// How long promises gather before they are made durable together; without, each is at once.
     pub group: Option<Duration>,
+    /// How disks keep pace; without, everything is durable at once.
+    pub pace: Option<Pace>,
     /// The links in the beginning.
     pub quality: Quality,
     /// The clients, from id 1 on.
@@ -38,6 +41,7 @@ impl Default for WorldSettings {
             lag: 0,
             forgetful: false,
             group: None,
+            pace: None,
             quality: Quality::STEADY,
             clients: vec![(ClientAuth::Mac, Workload::NONE)],
             text: false,

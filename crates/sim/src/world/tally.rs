@@ -39,6 +39,8 @@ tally! {
     lost_disks "lost disks",
     /// Replicas that stopped since their disk failed or was full.
     disk_failures "failures of disks",
+    /// Commits that fell between two commands of one step.
+    split_commits "commits inside a step",
     /// Runs in which up to f replicas were gone for good in the end.
     gone_for_good "runs with some gone for good",
     /// Faults of a medium: bits that rot, writes that are lost or go elsewhere.
