@@ -19,6 +19,8 @@ const WANTED: &[(&str, u64)] = &[
     ("lost_disks", 100),
     ("disk_failures", 50),
     ("split_commits", 5000),
+    ("holes", 500),
+    ("media_faults", 200),
     ("gone_for_good", 300),
     ("false_answers", 50),
     ("own_links", 1000),
