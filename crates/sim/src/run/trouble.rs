@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tercio_consensus::Instant;
 use tercio_ledger::MediaFault;
-use tercio_types::{Principal, ReplicaId};
+use tercio_types::{Principal, ReplicaId, ReplicaSet};
 
 pub(super) fn any_replica(rng: &mut Rng, n: usize) -> ReplicaId {
     ReplicaId(rng.below(n as u64) as u16)
@@ -94,18 +94,13 @@ pub(super) fn take_one(ids: &mut Vec<ReplicaId>, rng: &mut Rng) -> ReplicaId {
     ids.remove(rng.below(ids.len() as u64) as usize)
 }
 
-/// Up to f replicas are not as they should be, those included that are `doomed` to be gone in the
-/// end: some lose all that they have, the medium of one fails, some are Byzantine. Logs that are lost or
-/// damaged count among the f, too.
-pub(super) fn choose_faulty(world: &mut World, rng: &mut Rng, f: usize, doomed: &[ReplicaId]) {
-    let mut ids: Vec<ReplicaId> = world.cast().replicas().collect();
-    ids.retain(|id| !doomed.contains(id));
-    let mut left = (f - doomed.len()) as u64;
-    for id in doomed {
-        if rng.chance(150) {
-            world.corrupt(*id, cast_one(rng));
-        }
-    }
+/// Up to f replicas, less those that are `reserved` to be gone in the end, are not as they should be:
+/// some lose all that they have, the medium of one fails, some are Byzantine. Logs that are lost or
+/// damaged count among the f, too. Gives all of them.
+pub(super) fn choose_faulty(world: &mut World, rng: &mut Rng, most: usize) -> ReplicaSet {
+    let all: Vec<ReplicaId> = world.cast().replicas().collect();
+    let mut ids = all.clone();
+    let mut left = most as u64;
     if left > 0 && rng.chance(150) {
         for _ in 0..rng.between(1, left) {
             let id = take_one(&mut ids, rng);
@@ -123,11 +118,12 @@ pub(super) fn choose_faulty(world: &mut World, rng: &mut Rng, f: usize, doomed: 
         let id = take_one(&mut ids, rng);
         plan_media(world, rng, id);
     }
-    if left > 0 && rng.chance(700) {
+    if left > 0 && rng.chance(800) {
         for _ in 0..rng.between(1, left) {
             let id = take_one(&mut ids, rng);
             let actor = cast_one(rng);
             world.corrupt(id, actor);
         }
     }
+    all.into_iter().filter(|id| !ids.contains(id)).collect()
 }
