@@ -225,13 +225,10 @@ impl Host {
         };
         self.journal = Journal::default();
         let app = Box::new(Witness::new(self.journal.clone(), self.cast.suite()));
-        let mut node = Node::open(settings, self.disk.clone(), app, now)?;
-        if let Some(pace) = self.pace {
-            let split = self.split_commits.clone();
-            node.set_disk_pace(Box::new(SeededPace::new(pace, self.rng.fork(), split)));
-        }
+        let node = Node::open(settings, self.disk.clone(), app, now)?;
         self.due = node.deadline();
         self.node = Some(node);
+        self.keep_pace();
         self.ran = true;
         Ok(())
     }
@@ -256,6 +253,19 @@ impl Host {
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn
+    }
+
+    /// From now on its disk keeps this pace.
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.pace = Some(pace);
+        self.keep_pace();
+    }
+
+    fn keep_pace(&mut self) {
+        if let (Some(pace), Some(node)) = (self.pace, &mut self.node) {
+            let split = self.split_commits.clone();
+            node.set_disk_pace(Box::new(SeededPace::new(pace, self.rng.fork(), split)));
+        }
     }
 
     /// How many commits fell between two commands of one step.
