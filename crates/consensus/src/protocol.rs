@@ -262,6 +262,18 @@ pub enum Evidence {
 }
 
 impl Evidence {
+    /// Whom it names; nobody else than ourselves when there is none.
+    #[must_use]
+    pub fn replica(&self) -> Option<ReplicaId> {
+        match self {
+            Self::Equivocation { replica, .. }
+            | Self::DoubleVote { replica, .. }
+            | Self::Malformed { replica, .. }
+            | Self::Divergence { replica, .. } => Some(*replica),
+            Self::OwnStateDiffers { .. } => None,
+        }
+    }
+
     /// A short word for counters.
     #[must_use]
     pub fn reason(&self) -> &'static str {

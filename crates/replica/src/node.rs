@@ -156,6 +156,8 @@ pub struct NodeStatus {
     pub dropped: BTreeMap<&'static str, u64>,
     /// How others broke the protocol, by reason.
     pub evidence: BTreeMap<&'static str, u64>,
+    /// Whom that names, each with the last reason.
+    pub accused: BTreeMap<ReplicaId, &'static str>,
     /// How states differ that others signed, the last of each replica.
     pub divergences: BTreeMap<ReplicaId, Divergence>,
     /// How many signatures were checked, and how.

@@ -6,11 +6,12 @@ use crate::pace::{Pace, SeededPace};
 use crate::witness::{Journal, Witness};
 use crate::{Cast, Disk, Forger, Rng, Tear, WorldSettings};
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tercio_consensus::{Instant, Settings, Status};
-use tercio_ledger::{BlockLogSettings, WalSettings};
+use tercio_ledger::{BlockLogSettings, MediaFault, WalSettings};
 use tercio_replica::sync::SyncSettings;
 use tercio_replica::{
     Durability, LedgerSettings, NoLog, Node, NodeError, NodeSettings, NodeStatus, Output,
@@ -55,6 +56,10 @@ pub struct Host {
     disk: Disk,
     journal: Journal,
     actor: Option<Box<dyn Actor>>,
+    /// Whether its disk's medium has failed.
+    hit: bool,
+    /// Whether its write-ahead log was damaged, so that it may do anything.
+    distrusted: bool,
     /// Made when it is needed: deriving keys takes a while.
     forger: Option<Forger>,
     rng: Rng,
@@ -85,6 +90,8 @@ impl Host {
             disk: Disk::new(),
             journal: Journal::default(),
             actor: None,
+            hit: false,
+            distrusted: false,
             forger: None,
             rng,
             due: None,
@@ -116,7 +123,34 @@ impl Host {
     /// Whether it does what a correct replica does.
     #[must_use]
     pub fn is_correct(&self) -> bool {
-        self.actor.is_none()
+        self.actor.is_none() && !self.distrusted
+    }
+
+    /// Expects anything of it from now on, though nobody is behind that.
+    pub fn distrust(&mut self) {
+        self.distrusted = true;
+    }
+
+    /// Whether what it says when it stops, or does not start, is right of a replica whose disk's
+    /// medium failed, so that its operator has to put an empty one in: its write-ahead log is damaged;
+    /// or its block log is, and others have let go of what it lacks.
+    #[must_use]
+    pub fn is_beyond_repair(&self, said: &str) -> bool {
+        let log = self.distrusted && said.contains("wal-") && said.contains("damaged");
+        let blocks =
+            self.hit && self.forgetful && said.contains("no other replica has whole copies");
+        log || blocks
+    }
+
+    /// The medium of its disk fails in a file that `hits` picks.
+    pub fn media_fault(
+        &mut self,
+        fault: MediaFault,
+        hits: impl Fn(&str) -> bool,
+    ) -> Option<(String, Range<usize>)> {
+        let found = self.disk.media_fault(fault, hits, &mut self.rng);
+        self.hit |= found.is_some();
+        found
     }
 
     /// What kind of Byzantine replica it is.

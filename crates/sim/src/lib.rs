@@ -32,12 +32,12 @@ mod world;
 
 pub use cast::{CLIENTS, Cast};
 pub use checks::Violation;
-pub use customer::{Customer, Workload};
+pub use customer::{Customer, Habits, Workload};
 pub use disk::{Disk, Tear};
 pub use forger::{FalseClient, Forger};
 pub use host::{Crash, Host};
-pub use network::{Network, Quality};
+pub use network::{Hush, Network, Quality};
 pub use pace::Pace;
 pub use rng::Rng;
 pub use trace::{Trace, kind_name, peek_key};
-pub use world::{Act, Fate, Gate, Passing, Tally, World, WorldSettings, small_settings};
+pub use world::{Act, Fate, Gate, Passing, Tally, Target, World, WorldSettings, small_settings};

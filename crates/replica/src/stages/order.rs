@@ -91,6 +91,7 @@ pub struct OrderStage<P: Protocol> {
     manners: Manners,
     dropped: BTreeMap<&'static str, u64>,
     evidence: BTreeMap<&'static str, u64>,
+    accused: BTreeMap<ReplicaId, &'static str>,
 }
 
 impl<P: Protocol> OrderStage<P> {
@@ -127,6 +128,7 @@ impl<P: Protocol> OrderStage<P> {
             manners: Manners::default(),
             dropped: BTreeMap::new(),
             evidence: BTreeMap::new(),
+            accused: BTreeMap::new(),
         }
     }
 
@@ -466,6 +468,7 @@ impl<P: Protocol> OrderStage<P> {
                 }
                 Effect::Evidence(evidence) => {
                     *self.evidence.entry(evidence.reason()).or_default() += 1;
+                    self.accused.extend(evidence.replica().map(|by| (by, evidence.reason())));
                     if let Evidence::Divergence { replica, seq, what, state } = evidence
                         && let Some((number, request)) =
                             self.divergences.differs(replica, seq, what, state)
@@ -549,6 +552,7 @@ impl<P: Protocol> OrderStage<P> {
             protocol: self.protocol.status(),
             dropped,
             evidence: self.evidence.clone(),
+            accused: self.accused.clone(),
             divergences: self.divergences.found().clone(),
             checked: self.nic.checked(),
             links: BTreeMap::new(),

@@ -1,8 +1,9 @@
 //! Machines go down and come up again, and what else a plan lets happen.
 
-use super::{Act, Happening, World};
+use super::{Act, Happening, Target, World};
 use crate::{Crash, Disk, Host, Violation};
 use std::time::Duration;
+use tercio_ledger::MediaFault;
 use tercio_types::{Principal, ReplicaId};
 
 impl World {
@@ -13,6 +14,7 @@ impl World {
     pub fn start(&mut self, id: ReplicaId) -> Result<(), Violation> {
         let i = id.index();
         self.checks.durability.restarted(id);
+        self.checks.cover.restarted(id);
         let started = self.hosts[i].start(self.now);
         self.observe_deeds(i)?;
         match started {
@@ -27,6 +29,10 @@ impl World {
                 self.power_failed(i);
                 Ok(())
             }
+            Err(error) if self.hosts[i].is_beyond_repair(&error.to_string()) => {
+                self.replaced(id, &error.to_string());
+                self.start(id)
+            }
             Err(error) if self.hosts[i].disk().failed() => {
                 self.disk_failed(i, &error.to_string());
                 Ok(())
@@ -36,6 +42,26 @@ impl World {
                 Err(Violation::new("halt", text))
             }
         }
+    }
+
+    /// A replica has said that its disk is damaged: its operator puts an empty one in.
+    pub(super) fn replaced(&mut self, id: ReplicaId, why: &str) {
+        self.trace.note(self.now, format_args!("{id:?} needs another disk: {why}"));
+        self.tally.replaced_disks += 1;
+        self.hosts[id.index()].stop(Crash::Kill);
+        self.lose_disk(id);
+    }
+
+    /// The medium of a machine's disk fails in some file.
+    pub fn media_fault(&mut self, id: ReplicaId, target: Target, fault: MediaFault) {
+        let host = &mut self.hosts[id.index()];
+        let Some((file, place)) = host.media_fault(fault, |name| target.has(name)) else { return };
+        if target == Target::Log {
+            host.distrust();
+            self.faulty.insert(id);
+        }
+        self.tally.media_faults += 1;
+        self.trace.note(self.now, format_args!("{id:?}: {fault:?} in {file} at {place:?}"));
     }
 
     /// Takes a replica's machine down.
@@ -49,6 +75,7 @@ impl World {
         }
         self.trace.note(self.now, format_args!("{id:?} goes down: {how:?}"));
         self.hosts[i].stop(how);
+        self.checks.cover.restarted(id);
         if how == Crash::Kill {
             // A dead process resets its connections; a machine without power just falls silent.
             for c in 0..self.customers.len() {
@@ -105,7 +132,7 @@ impl World {
     /// # Errors
     /// When it does not start.
     pub fn restart(&mut self, id: ReplicaId) -> Result<(), Violation> {
-        if self.hosts[id.index()].is_up() {
+        if self.hosts[id.index()].is_up() || self.gone.contains(id) {
             return Ok(());
         }
         self.trace.note(self.now, format_args!("{id:?} starts again"));
@@ -115,6 +142,14 @@ impl World {
             self.serve(c)?;
         }
         self.start(id)
+    }
+
+    /// Takes a machine down for good.
+    pub fn lose_for_good(&mut self, id: ReplicaId, how: Crash) {
+        if self.gone.insert(id) {
+            self.trace.note(self.now, format_args!("{id:?} is gone for good"));
+            self.crash(id, how);
+        }
     }
 
     /// The primary of the greatest view that a running correct replica is in.
@@ -159,6 +194,9 @@ impl World {
                     self.plan(self.now + pause, Act::Restart(id));
                 }
             }
+            Act::Media(id, target, fault) => self.media_fault(id, target, fault),
+            Act::AddClient(by) => self.add_client(by),
+            Act::Gone(id) => self.lose_for_good(id, Crash::Power),
             Act::Partition(parts) => self.network.partition(parts),
             Act::IsolatePrimary => {
                 let others: Vec<_> = self.cast.replicas().map(Principal::Replica).collect();
