@@ -41,10 +41,10 @@ pub enum Defence {
     F44SkipToCertificate,
     F45StateFollows,
     F46DurableCheckpoint,
-    F49SalvageSideFiles,
-    F50UnsyncedHoleIsTail,
     F47UncertifiedIsGone,
     F48BoundOffers,
+    F49SalvageSideFiles,
+    F50UnsyncedHoleIsTail,
 }
 
 #[cfg(feature = "zoo")]
