@@ -33,7 +33,8 @@ pub(super) fn run() -> Result<(), Violation> {
     world.host_mut(R3).set_consensus(narrow);
     order_long(&mut world)?;
     world.restart(R3)?;
-    world.expect_within(SOON, "a state at the laggard", |world| {
+    // A few rounds of questions, each of which moves a buffer of bytes from every source.
+    world.expect_within(millis(2000), "a state at the laggard", |world| {
         world.status(R3).is_ok_and(|status| status.height == world.status(R1).expect("runs").height)
     })?;
     let status = world.status(R3)?;
