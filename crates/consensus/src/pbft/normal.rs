@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Awaited, MAX_BATCH, Recorded};
 use tercio_types::Batch;
-use tercio_types::zoo::{Defence, stands};
+use tercio_types::zoo::{Defence, Mutant, less, mutated, stands};
 use tercio_wire::package_len;
 
 impl<T: VoteTable> Pbft<T> {
@@ -314,18 +314,23 @@ impl<T: VoteTable> Pbft<T> {
             return;
         }
         let voters = self.votes.voters(&Vote { phase: Phase::Prepare, view, seq, digest });
-        if voters.len() < self.membership.quorum() {
+        if voters.len() < less(Mutant::PrepareQuorumLess, self.membership.quorum()) {
             return;
         }
-        slot.prepared = Some((view, digest));
+        let first = slot.prepared.filter(|_| mutated(Mutant::PreparedFirstView));
+        slot.prepared = first.or(Some((view, digest)));
         let record = Record::Prepared { view, seq, digest };
         self.persist(&record, Some(Promise::Commit { view, seq, digest }));
+        if mutated(Mutant::OwnCommitEarly) {
+            self.count(self.me, Vote { phase: Phase::Commit, view, seq, digest });
+        }
     }
 
     /// Rule N4: committed on a quorum of COMMITs of one view, whichever view we are in: a quorum
     /// that prepared a batch makes every later view propose it again.
     fn try_commit(&mut self, vote: Vote) {
-        if self.votes.voters(&vote).len() < self.membership.quorum() {
+        let quorum = less(Mutant::CommitQuorumLess, self.membership.quorum());
+        if self.votes.voters(&vote).len() < quorum {
             return;
         }
         let slot = self.slots.entry(vote.seq).or_default();
