@@ -3,6 +3,7 @@
 
 use crate::actors::cast_one;
 use crate::customer::Workload;
+use crate::plots::{self, Plot};
 use crate::world::{Act, World, WorldSettings, small_settings};
 use crate::{Cast, Crash, Quality, Rng, Violation};
 use std::collections::BTreeMap;
@@ -77,6 +78,12 @@ pub struct Run {
 /// Runs the network of `cast` under `seed`.
 #[must_use]
 pub fn run(cast: &Arc<Cast>, seed: u64, text: bool) -> Run {
+    run_plot(cast, seed, text, None)
+}
+
+/// As [`run`], with this plot instead of whatever the seed chooses.
+#[must_use]
+pub fn run_plot(cast: &Arc<Cast>, seed: u64, text: bool, plot: Option<&Plot>) -> Run {
     let n = cast.membership().n();
     let fail = |violation| Box::new(Failure { seed, n, violation });
     let mut rng = Rng::new(seed ^ (n as u64) << 56);
@@ -85,7 +92,7 @@ pub fn run(cast: &Arc<Cast>, seed: u64, text: bool) -> Run {
         Err(violation) => return Run { outcome: Err(fail(violation)), text: String::new() },
     };
     // A broken assertion of a replica is a finding like any other.
-    let outcome = catch_unwind(AssertUnwindSafe(|| play(&mut world, &mut rng)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| play(&mut world, &mut rng, plot)));
     let outcome = outcome.unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -244,7 +251,20 @@ fn choose_faulty(world: &mut World, rng: &mut Rng, f: usize) {
     }
 }
 
-fn play(world: &mut World, rng: &mut Rng) -> Result<(), Violation> {
+fn play(world: &mut World, rng: &mut Rng, plot: Option<&Plot>) -> Result<(), Violation> {
+    match plot.or_else(|| plots::any(rng)) {
+        Some(plot) => plot.play(world, rng)?,
+        None => chaos(world, rng)?,
+    }
+    heal(world)?;
+    world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)?;
+    // What is still under way (a lying client's requests, say) must break nothing either.
+    world.run_for(Duration::from_secs(1))?;
+    world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)?;
+    world.finish()
+}
+
+fn chaos(world: &mut World, rng: &mut Rng) -> Result<(), Violation> {
     let (n, f) = (world.cast().membership().n(), world.cast().membership().f());
     choose_faulty(world, rng, f);
     if rng.chance(200) {
@@ -255,13 +275,7 @@ fn play(world: &mut World, rng: &mut Rng) -> Result<(), Violation> {
         let at = world.now() + rng.duration(Duration::from_millis(5), chaos);
         plan_trouble(world, rng, at, n);
     }
-    world.run_for(chaos)?;
-    heal(world)?;
-    world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)?;
-    // What is still under way (a lying client's requests, say) must break nothing either.
-    world.run_for(Duration::from_secs(1))?;
-    world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)?;
-    world.finish()
+    world.run_for(chaos)
 }
 
 /// The network is good from now on, and every machine runs.

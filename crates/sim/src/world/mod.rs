@@ -288,6 +288,11 @@ impl World {
         &self.customers[id as usize - 1]
     }
 
+    /// Writes something into the trace.
+    pub(crate) fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        self.trace.note(self.now, what);
+    }
+
     /// What happened so far.
     #[must_use]
     pub fn trace(&self) -> &Trace {
