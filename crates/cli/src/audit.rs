@@ -48,6 +48,8 @@ struct Good {
     last_certified: u64,
     head: String,
     torn_bytes: u64,
+    /// Places among certificates and attestations that cannot be read.
+    lost: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -86,6 +88,7 @@ fn one(home: &Path, json: bool) -> Result<(), Failure> {
                 last_certified: report.last_certified.map_or(0, |h| h.0),
                 head: report.head.to_string(),
                 torn_bytes: report.torn_bytes,
+                lost: report.lost.iter().map(ToString::to_string).collect(),
             };
             output::report(json, &good, print)
         }
@@ -142,7 +145,7 @@ fn draw(bar: &ProgressBar, progress: &AuditProgress) {
 fn print(good: &Good) {
     output::line(&format!(
         "audit: ok, replica {}: {} blocks up to height {} with {} operations in {} segment(s), {} \
-         certificate(s), certified up to height {}{}",
+         certificate(s), certified up to height {}{}{}",
         good.replica,
         good.blocks,
         good.height,
@@ -153,6 +156,10 @@ fn print(good: &Good) {
         match good.torn_bytes {
             0 => String::new(),
             bytes => format!(", {bytes} bytes of an unfinished write at the end"),
+        },
+        match &good.lost[..] {
+            [] => String::new(),
+            lost => format!(", without {}, which the others make up for", lost.join(" and ")),
         }
     ));
 }

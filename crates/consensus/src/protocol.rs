@@ -130,17 +130,33 @@ pub enum Effect<M> {
         /// Its id.
         id: PersistId,
         /// The sequence number up to which a stable checkpoint makes the record worthless; zero
-        /// when the next [`Effect::PruneLog`]'s own records replace it.
+        /// when the record of the next [`Effect::Stable`] replaces it.
         tag: SeqNum,
         /// The record.
         record: Bytes,
     },
-    /// Records that belong to numbers up to this one may be dropped.
-    PruneLog(SeqNum),
+    /// Make all blocks up to this height durable, and answer [`Event::Persisted`] once they are, and
+    /// all records before. What a signed checkpoint promises is not sent before that.
+    PersistBlocks {
+        /// Its id, one of the records'.
+        id: PersistId,
+        /// The height.
+        height: Height,
+    },
     /// Execute.
     Deliver(Delivery),
-    /// A checkpoint is stable: keep its certificate, and let older snapshots go.
-    Stable(Arc<CertifiedCheckpoint>),
+    /// A checkpoint is stable that was executed here. In this order, and durably: keep its
+    /// certificate, with the blocks up to it; append the record to the write-ahead log, and answer
+    /// [`Event::Persisted`] as for any other; drop the records whose tags are up to its number.
+    /// Older snapshots may go.
+    Stable {
+        /// The certificate.
+        certificate: Arc<CertifiedCheckpoint>,
+        /// Names the record.
+        id: PersistId,
+        /// What binds the replica beyond the checkpoint, in the place of all records before.
+        record: Bytes,
+    },
     /// The network is ahead of what it can still hand us message by message: fetch the blocks up
     /// to this certificate, execute them, and answer [`Event::CaughtUp`].
     CatchUp(Arc<CertifiedCheckpoint>),
@@ -246,6 +262,18 @@ pub enum Evidence {
 }
 
 impl Evidence {
+    /// Whom it names; nobody else than ourselves when there is none.
+    #[must_use]
+    pub fn replica(&self) -> Option<ReplicaId> {
+        match self {
+            Self::Equivocation { replica, .. }
+            | Self::DoubleVote { replica, .. }
+            | Self::Malformed { replica, .. }
+            | Self::Divergence { replica, .. } => Some(*replica),
+            Self::OwnStateDiffers { .. } => None,
+        }
+    }
+
     /// A short word for counters.
     #[must_use]
     pub fn reason(&self) -> &'static str {

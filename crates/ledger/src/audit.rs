@@ -11,7 +11,8 @@ use crate::block_log::side::{
 };
 use crate::certificate::{verify, verify_attestation};
 use crate::disk::Window;
-use crate::records::{self, Flaw};
+use crate::records::{Ident, Record, is_zero_from};
+use crate::salvage;
 use crate::segment::{
     BlockRecord, SEGMENT_HEADER, SegmentHeader, attestation_name, footer_field, footer_len,
     parse_name, put_footer, read_block, read_footer, segment_name,
@@ -59,6 +60,11 @@ pub struct AuditReport {
     pub last_certified: Option<Height>,
     /// Bytes of unfinished records at the end of files, which the next opening cuts.
     pub torn_bytes: u64,
+    /// Places among certificates and attestations that hold no whole record, with whole ones
+    /// behind. A power failure leaves such holes; the next opening cuts them out. What they said of
+    /// blocks that the log is good about is lost, and no block with it: the certificates that are
+    /// left say up to where the log is proved.
+    pub lost: Vec<AuditFailure>,
 }
 
 /// What is wrong, and where.
@@ -156,10 +162,8 @@ struct Audit<'a> {
 impl Audit<'_> {
     fn read_certificates(&mut self, chain: ChainId) -> Result<(), AuditFailure> {
         let ident = certificates_ident(chain);
-        let contents = records::read_all(self.storage, CERTIFICATES, &ident)
-            .map_err(|e| unreadable(CERTIFICATES, &e))?;
-        self.tail(CERTIFICATES, contents.tail, None, contents.len - contents.end)?;
-        for record in &contents.records {
+        let keeps = |record: &Record| side::certificate(record).is_ok();
+        for record in &self.records(CERTIFICATES, &ident, keeps)? {
             let height = Height(record.tag);
             let certificate =
                 side::certificate(record).map_err(|e| unreadable(CERTIFICATES, &e))?;
@@ -171,21 +175,25 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// What is behind the last whole record may be missing bytes, but no wrong ones.
-    fn tail(
+    /// The whole records of a file. What is behind the last of them may be missing bytes, or zeros
+    /// in their place, but no wrong ones.
+    fn records(
         &mut self,
-        file: &str,
-        tail: Option<Flaw>,
-        height: Option<Height>,
-        bytes: u64,
-    ) -> Result<(), AuditFailure> {
-        match tail {
-            Some(flaw) if !flaw.short => Err(failure(file, height, flaw.field)),
-            _ => {
-                self.report.torn_bytes += bytes;
-                Ok(())
+        name: &str,
+        ident: &Ident,
+        keeps: impl Fn(&Record) -> bool,
+    ) -> Result<Vec<Record>, AuditFailure> {
+        let io = |e: std::io::Error| failure(name, None, e.to_string());
+        let found =
+            salvage::read(self.storage, name, ident, keeps).map_err(|e| unreadable(name, &e))?;
+        self.report.lost.extend(found.holes().map(|hole| failure(name, None, hole.field)));
+        if let Some(tail) = found.tail() {
+            if !tail.short && !is_zero_from(self.storage, name, tail.at).map_err(io)? {
+                return Err(failure(name, None, tail.field));
             }
+            self.report.torn_bytes += tail.end - tail.at;
         }
+        Ok(found.records)
     }
 
     fn segment(
@@ -374,10 +382,8 @@ impl Audit<'_> {
     fn attestations(&mut self, first: Height) -> Result<(), AuditFailure> {
         let name = attestation_name(first);
         let ident = attestations_ident(self.membership.chain(), first);
-        let contents =
-            records::read_all(self.storage, &name, &ident).map_err(|e| unreadable(&name, &e))?;
-        self.tail(&name, contents.tail, None, contents.len - contents.end)?;
-        for record in &contents.records {
+        let keeps = |record: &Record| attestation(&name, record).is_ok();
+        for record in &self.records(&name, &ident, keeps)? {
             let height = Height(record.tag);
             let said = attestation(&name, record).map_err(|e| unreadable(&name, &e))?;
             match self.hashes.get(&height) {

@@ -49,19 +49,27 @@ impl Disk {
         })
     }
 
-    /// Writes the first `len` bytes of a file anew, durably, and drops the rest; removes the file
-    /// when `len` is 0.
+    /// Writes the first `len` bytes of a file anew, durably, with `front` in place of the first of
+    /// them, and drops the rest; removes the file when `len` is 0.
     ///
     /// Opening does this to each file that was being appended to. An fsync that failed before the
     /// process died may have left pages that can be read but are not on the disk, and another
     /// fsync would not write them: only writing them again does.
-    pub(crate) fn rewrite(&mut self, name: &str, len: u64) -> Result<(), LedgerError> {
+    pub(crate) fn rewrite(
+        &mut self,
+        name: &str,
+        front: &[u8],
+        len: u64,
+    ) -> Result<(), LedgerError> {
         if len == 0 {
             self.change(|s| s.remove(name))?;
             return self.change(|s| s.sync_dir());
         }
         let temporary = format!("{name}{TEMPORARY}");
-        let mut at = 0;
+        if !front.is_empty() {
+            self.change(|s| s.append(&temporary, front))?;
+        }
+        let mut at = front.len() as u64;
         while at < len {
             let bytes = self.storage.read_at(name, at, (len - at).min(WINDOW) as usize)?;
             self.change(|s| s.append(&temporary, &bytes))?;

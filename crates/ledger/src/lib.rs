@@ -20,6 +20,7 @@ mod disk;
 mod error;
 mod manifest;
 mod records;
+mod salvage;
 mod segment;
 mod snapshot;
 mod staging;
@@ -35,7 +36,7 @@ pub use manifest::{DataDir, DataDirError, Identity};
 pub use records::Cut;
 pub use snapshot::{Child, SnapshotHead, SnapshotRecord, SnapshotStore, StoredSnapshot};
 pub use staging::Staging;
-pub use storage::{DirStorage, MemStorage, Storage, describe};
+pub use storage::{DirStorage, MediaFault, MemStorage, Storage, describe};
 pub use wal::{MAX_RECORD, Wal, WalRecord, WalSettings};
 
 /// The version of the files that this build writes and reads; any other is refused.

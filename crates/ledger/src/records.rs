@@ -26,9 +26,14 @@ use tercio_types::ChainId;
 use tercio_types::zoo::{Defence, stands};
 
 const FILE_MAGIC: [u8; 8] = *b"TERCIO\0R";
-const RECORD_MAGIC: [u8; 4] = *b"TREC";
 pub(crate) const FILE_HEADER: usize = 60;
+pub(crate) const RECORD_MAGIC: [u8; 4] = *b"TREC";
 pub(crate) const RECORD_HEADER: usize = 28;
+/// Heights, sequence numbers and lengths of chains this large are never reached, and sums of smaller
+/// ones cannot overflow: a file that has one is damaged.
+pub(crate) const LIMIT: u64 = 1 << 62;
+/// Numbers of files have ten digits.
+pub(crate) const FILES: u64 = 10_000_000_000;
 /// Zeros are written so many at a time.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -81,12 +86,12 @@ pub(crate) struct Flaw {
     pub(crate) resume: u64,
 }
 
-/// Bytes behind the last whole record that opening a file has cut.
+/// Bytes that are no whole record, which opening a file has cut out of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The file.
     pub file: String,
-    /// Its length now.
+    /// Where they stood; of those behind the last whole record, the length of the file now.
     pub at: u64,
     /// How many bytes went.
     pub bytes: u64,
@@ -167,7 +172,11 @@ fn put_record(number: u64, group: u64, tag: u64, payload: &[u8], out: &mut Vec<u
 }
 
 /// Reads the record at `at`.
-fn read_record(window: &mut Window<'_>, number: u64, at: u64) -> io::Result<Result<Record, Flaw>> {
+pub(crate) fn read_record(
+    window: &mut Window<'_>,
+    number: u64,
+    at: u64,
+) -> io::Result<Result<Record, Flaw>> {
     let flaw = |field, short, resume| Ok(Err(Flaw { field, short, resume }));
     let header = window.take(at, RECORD_HEADER)?;
     if header.len() < RECORD_HEADER {
@@ -213,6 +222,32 @@ fn a_later_group_follows(
     Ok(false)
 }
 
+/// Reads the header of a file; gives what is wrong when it may be a torn one.
+pub(crate) fn read_header(
+    window: &mut Window<'_>,
+    name: &str,
+    ident: &Ident,
+) -> Result<Option<Flaw>, LedgerError> {
+    let header = window.take(0, FILE_HEADER)?;
+    if header.len() < FILE_HEADER {
+        return Ok(Some(Flaw { field: "file header", short: true, resume: window.len() }));
+    }
+    if header[..8] != FILE_MAGIC {
+        return Ok(Some(Flaw { field: "file magic", short: false, resume: 8 }));
+    }
+    if crc32fast::hash(&header[..56]) != le32(&header, 56) {
+        return Ok(Some(Flaw { field: "file header checksum", short: false, resume: 8 }));
+    }
+    check_origin(name, le32(&header, 8), chain_at(&header, 16), ident.chain)?;
+    if le32(&header, 12) != ident.kind as u32 {
+        return Err(damage(name, 12, "file kind"));
+    }
+    if le64(&header, 48) != ident.number {
+        return Err(damage(name, 48, "file number"));
+    }
+    Ok(None)
+}
+
 /// Reads all records of a file.
 ///
 /// A bad record is the tail when nothing good of a later group follows it; otherwise the file is
@@ -224,24 +259,7 @@ pub(crate) fn read_all(
 ) -> Result<Contents, LedgerError> {
     let mut window = Window::new(storage, name)?;
     let mut contents = Contents { records: Vec::new(), end: 0, len: window.len(), tail: None };
-    let header = window.take(0, FILE_HEADER)?;
-    let bad_header = if header.len() < FILE_HEADER {
-        Some(Flaw { field: "file header", short: true, resume: contents.len })
-    } else if header[..8] != FILE_MAGIC {
-        Some(Flaw { field: "file magic", short: false, resume: 8 })
-    } else if crc32fast::hash(&header[..56]) != le32(&header, 56) {
-        Some(Flaw { field: "file header checksum", short: false, resume: 8 })
-    } else {
-        check_origin(name, le32(&header, 8), chain_at(&header, 16), ident.chain)?;
-        if le32(&header, 12) != ident.kind as u32 {
-            return Err(damage(name, 12, "file kind"));
-        }
-        if le64(&header, 48) != ident.number {
-            return Err(damage(name, 48, "file number"));
-        }
-        None
-    };
-    contents.tail = bad_header;
+    contents.tail = read_header(&mut window, name, ident)?;
     if contents.tail.is_none() {
         contents.end = FILE_HEADER as u64;
         while contents.end < contents.len {
@@ -266,7 +284,7 @@ pub(crate) fn read_all(
 }
 
 /// Whether nothing but zeros stands from `at` on.
-fn is_zero_from(storage: &dyn Storage, name: &str, at: u64) -> io::Result<bool> {
+pub(crate) fn is_zero_from(storage: &dyn Storage, name: &str, at: u64) -> io::Result<bool> {
     let mut window = Window::new(storage, name)?;
     let mut at = at;
     while at < window.len() {
@@ -329,14 +347,12 @@ impl RecordFile {
         if !stands(Defence::F35CutTornTail) {
             end = len;
         }
-        disk.rewrite(&name, end)?;
+        disk.rewrite(&name, &[], end)?;
         let cut = torn && end < len;
         let cut = cut.then(|| Cut { file: name.clone(), at: end, bytes: len - end });
         let mut file = Self::new(name, ident, ahead);
         if end > 0 {
-            file.buffer.clear();
-            (file.written, file.room) = (end, end);
-            file.new_name = false;
+            file.replaced(end);
         }
         Ok((file, contents.records, cut))
     }
@@ -412,7 +428,7 @@ impl RecordFile {
         (out, offsets)
     }
 
-    /// This file after its content was replaced by an image of `len` bytes, durably.
+    /// This file after its content was replaced by a whole one of `len` bytes, durably.
     pub(crate) fn replaced(&mut self, len: u64) {
         self.buffer.clear();
         (self.written, self.room) = (len, len);

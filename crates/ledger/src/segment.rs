@@ -11,7 +11,7 @@
 //! Every byte is determined by the blocks and by the settings, or covered by a crc.
 
 use crate::disk::Window;
-use crate::records::{Flaw, chain_at, check_origin, damage, le32, le64};
+use crate::records::{Flaw, LIMIT, chain_at, check_origin, damage, le32, le64};
 use crate::{DISK_VERSION, LedgerError};
 use bytes::Bytes;
 use std::io;
@@ -46,8 +46,7 @@ pub(crate) fn attestation_name(first: Height) -> String {
 pub(crate) fn parse_name(name: &str, prefix: &str) -> Option<Height> {
     let digits = name.strip_prefix(prefix)?.strip_prefix('-')?;
     let height: u64 = digits.parse().ok()?;
-    // Heights this large are never reached, and sums of smaller ones cannot overflow.
-    (height < 1 << 62 && digits == format!("{height:020}")).then_some(Height(height))
+    (height < LIMIT && digits == format!("{height:020}")).then_some(Height(height))
 }
 
 /// What stands at the front of a segment.
@@ -200,21 +199,25 @@ pub(crate) fn read_block(
     Ok(Ok(BlockRecord { header, hash, body, end }))
 }
 
-/// The first whole block of a height above `above` that lies behind `from`, and where. If there is
-/// one, what is before it is no torn tail.
+/// The first whole block of a height above `above` and at most `most` that lies behind `from`, and
+/// where. If there is one, what is before it is no torn tail.
 pub(crate) fn next_block(
     window: &mut Window<'_>,
     from: u64,
-    above: Height,
+    (above, most): (Height, Height),
 ) -> io::Result<Option<(u64, BlockRecord)>> {
     let mut from = from;
-    while let Some(at) = window.find(from, BLOCK_MAGIC)? {
-        if let Ok(block) = read_block(window, at, None)?
-            && block.header.height > above
-        {
-            return Ok(Some((at, block)));
-        }
-        from = at + 1;
+    while most > above
+        && let Some(at) = window.find(from, BLOCK_MAGIC)?
+    {
+        from = match read_block(window, at, None)? {
+            Ok(block) if block.header.height > above && block.header.height <= most => {
+                return Ok(Some((at, block)));
+            }
+            // Nothing in a whole block is one.
+            Ok(block) => block.end,
+            Err(_) => at + 1,
+        };
     }
     Ok(None)
 }
@@ -278,12 +281,22 @@ impl Footer {
         self.start + FOOTER_FIXED as u64 + 8 * u64::from(i)
     }
 
-    /// From where to where the `i`-th record goes, from the index in the file.
-    pub(crate) fn extent(&self, window: &mut Window<'_>, i: u32) -> io::Result<(u64, u64)> {
+    /// From where to where the `i`-th record goes, from the index in the file; `None` when no
+    /// record can be there.
+    pub(crate) fn extent(&self, window: &mut Window<'_>, i: u32) -> io::Result<Option<(u64, u64)>> {
         let entries = if i + 1 < self.count { 16 } else { 8 };
         let bytes = window.take(self.entry(i), entries)?;
+        if bytes.len() < entries {
+            return Ok(None);
+        }
         let end = if entries == 16 { le64(&bytes, 8) } else { self.start };
-        Ok((le64(&bytes, 0), end))
+        let at = le64(&bytes, 0);
+        Ok((at < end && end <= self.start).then_some((at, end)))
+    }
+
+    /// The height of the last block of a segment that begins with `first`.
+    pub(crate) fn last_height(&self, first: Height) -> Height {
+        Height(first.0 + u64::from(self.count) - 1)
     }
 }
 

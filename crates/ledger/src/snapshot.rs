@@ -15,7 +15,7 @@
 //! alone. What the digests mean is for the caller to say; a file is whole or it is not there.
 
 use crate::disk::{Disk, Removal, Window};
-use crate::records::{chain_at, check_origin, damage, le32, le64};
+use crate::records::{LIMIT, chain_at, check_origin, damage, le32, le64};
 use crate::storage::TEMPORARY;
 use crate::{DISK_VERSION, LedgerError, Storage};
 use bytes::Bytes;
@@ -121,7 +121,7 @@ fn file_name(seq: SeqNum) -> String {
 
 fn file_seq(name: &str) -> Option<SeqNum> {
     let seq = SeqNum(name.strip_prefix("snapshot-")?.parse().ok()?);
-    (file_name(seq) == name).then_some(seq)
+    (seq.0 < LIMIT && file_name(seq) == name).then_some(seq)
 }
 
 fn crc(parts: &[&[u8]]) -> u32 {
@@ -411,6 +411,9 @@ impl SnapshotStore {
         let Ok(head) = decode() else { return bad(HEADER as u64, "checkpoint") };
         if head.certificate.checkpoint.seq != seq {
             return bad(HEADER as u64, "sequence number of the checkpoint");
+        }
+        if head.certificate.checkpoint.height.0 >= LIMIT || head.chain_bytes >= LIMIT {
+            return bad(HEADER as u64, "height or bytes of the chain");
         }
         Ok((head, (HEADER + len) as u64))
     }

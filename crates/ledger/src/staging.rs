@@ -10,7 +10,7 @@
 //! is not whole. Each start writes into a new file, so that nothing comes behind a torn end.
 
 use crate::disk::{Disk, Removal, Window};
-use crate::records::le32;
+use crate::records::{FILES, le32};
 use crate::{DISK_VERSION, LedgerError, Storage};
 use bytes::Bytes;
 
@@ -35,7 +35,7 @@ fn file_name(number: u64) -> String {
 
 fn file_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix("pieces-")?.parse().ok()?;
-    (file_name(number) == name).then_some(number)
+    (number < FILES && file_name(number) == name).then_some(number)
 }
 
 fn crc(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {

@@ -16,7 +16,7 @@
 //! was never begun, or is gone.
 
 use crate::disk::{Disk, Removal};
-use crate::records::{self, Ahead, Cut, FILE_HEADER, FileKind, Ident, Record, RecordFile};
+use crate::records::{self, Ahead, Cut, FILE_HEADER, FILES, FileKind, Ident, Record, RecordFile};
 use crate::{LedgerError, Storage};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -91,7 +91,7 @@ fn file_name(number: u64) -> String {
 
 fn file_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix("wal-")?.parse().ok()?;
-    (file_name(number) == name).then_some(number)
+    (number < FILES && file_name(number) == name).then_some(number)
 }
 
 impl Wal {

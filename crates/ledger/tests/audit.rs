@@ -45,6 +45,7 @@ fn a_good_log_is_reported() {
         head: block_hash(&all[8].0),
         last_certified: Some(Height(8)),
         torn_bytes: 0,
+        lost: vec![],
     };
     assert_eq!(report, expected);
     assert_eq!(calls.len(), 9);
@@ -101,18 +102,53 @@ fn the_field_is_named() {
     }
 }
 
+/// Where whole records are behind it, it is reported: what the others prove is good. Where none are,
+/// nobody can say what it was about.
 #[test]
 fn every_flipped_bit_in_certificates_and_attestations_is_found() {
     let (storage, _) = network();
+    let (mut lost, mut failed) = (0, 0);
     for name in ["certificates".to_owned(), "attest-00000000000000000005".to_owned()] {
         let last = storage.contents(&name).unwrap().len();
         for at in 0..last {
             let mut storage = storage.fork();
             storage.edit(&name, |bytes| bytes[at] ^= 1 << (at % 8));
-            let failure = run(&storage).expect_err(&format!("byte {at} of {name}"));
-            assert_eq!(failure.file, name);
+            match run(&storage) {
+                Ok(report) => {
+                    assert_eq!(report.lost.len(), 1, "byte {at} of {name}");
+                    assert_eq!(report.lost[0].file, name);
+                    let all = name == "attest-00000000000000000005" || at < 60;
+                    assert_eq!(report.certificates, if all { 2 } else { 1 }, "byte {at}");
+                    assert_eq!((report.blocks, report.last_certified), (9, Some(Height(8))));
+                    lost += 1;
+                }
+                Err(failure) => {
+                    assert_eq!(failure.file, name);
+                    failed += 1;
+                }
+            }
         }
     }
+    assert!(lost > 300 && failed > 300, "{lost} {failed}");
+}
+
+/// As a power failure leaves them: a hole, and zeros at the end.
+#[test]
+fn holes_in_certificates_and_attestations_are_reported() {
+    for (from, to, certificates, lost) in [(60, 200, 1, 1), (0, 60, 2, 1), (0, 200, 1, 1)] {
+        let (mut storage, _) = network();
+        storage.edit("certificates", |bytes| bytes[from..to].fill(0));
+        let report = run(&storage).unwrap();
+        assert_eq!((report.blocks, report.last_certified), (9, Some(Height(8))));
+        assert_eq!((report.certificates, report.lost.len()), (certificates, lost));
+    }
+    let (mut storage, _) = network();
+    let end = storage.contents("certificates").unwrap().len();
+    let record = (end - 60) / 2;
+    storage.edit("certificates", |bytes| bytes[end - record..].fill(0));
+    let report = run(&storage).unwrap();
+    assert_eq!((report.torn_bytes, report.lost.len()), (record as u64, 0));
+    assert_eq!((report.certificates, report.last_certified), (1, Some(Height(4))));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{
-    CHAIN, attest, block_after, blocks, certify, checkpoint, chooser, log_of, open, segment,
-    settings,
+    CHAIN, attest, block_after, blocks, certified_log_of, certify, checkpoint, chooser, log_of,
+    open, segment, settings,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ fn a_tail_torn_at_every_byte_is_cut() {
 
 #[test]
 fn damage_in_the_middle_is_named() {
-    let (whole, all) = log_of(7, 4);
+    let (whole, all) = certified_log_of(7, 4);
     // In the open segment: the body of block 5, of which blocks 6 and 7 follow.
     let mut storage = whole.fork();
     storage.edit(&segment(5), |bytes| bytes[96 + 28 + 167 + 3] ^= 1);
@@ -119,7 +119,7 @@ fn damage_in_the_middle_is_named() {
     assert!(error.contains(&segment(1)) && error.contains("block 1"), "{error}");
     assert_holds(&log, &all[1..]);
     // A block that is gone, with the next in its place.
-    let (mut storage, _) = log_of(6, 4);
+    let (mut storage, _) = certified_log_of(6, 4);
     let len = 28 + 167 + all[4].1.len();
     storage.edit(&segment(5), |bytes| drop(bytes.drain(96..96 + len)));
     let error = open(&storage, 4).0.read(Height(5)).unwrap_err().to_string();

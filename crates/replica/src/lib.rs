@@ -16,6 +16,7 @@
 
 mod app_text;
 pub mod client_home;
+mod commits;
 pub mod config;
 mod divergence;
 mod error;
@@ -34,6 +35,7 @@ mod toml_error;
 pub mod transfer;
 
 pub use client_home::ClientHome;
+pub use commits::DiskPace;
 pub use config::{ConfigError, Data, ReplicaConfig};
 pub use divergence::Divergence;
 pub use error::{NodeError, StartError};

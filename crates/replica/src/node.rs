@@ -1,5 +1,6 @@
 //! One replica without sockets, threads or clocks.
 
+use crate::commits::{Commits, DiskPace};
 use crate::divergence::Divergence;
 use crate::home::Home;
 use crate::repair::RepairStatus;
@@ -76,8 +77,7 @@ pub struct NodeSettings {
     pub lag: u16,
     /// The files.
     pub ledger: LedgerSettings,
-    /// When what is written counts as durable. A [`Node`] syncs in [`Node::step`], and treats
-    /// `Group` as `Sync`: it has no clock to wait by.
+    /// When what is written counts as durable. A [`Node`] syncs in [`Node::step`].
     pub durability: Durability,
     /// How many checkpoints from one snapshot to the next; 0 for not by their number.
     pub snapshot_every: u64,
@@ -156,6 +156,8 @@ pub struct NodeStatus {
     pub dropped: BTreeMap<&'static str, u64>,
     /// How others broke the protocol, by reason.
     pub evidence: BTreeMap<&'static str, u64>,
+    /// Whom that names, each with the last reason.
+    pub accused: BTreeMap<ReplicaId, &'static str>,
     /// How states differ that others signed, the last of each replica.
     pub divergences: BTreeMap<ReplicaId, Divergence>,
     /// How many signatures were checked, and how.
@@ -186,9 +188,7 @@ pub enum Output {
 pub struct Node<S, P: Protocol = Pbft> {
     stages: Stages<P>,
     output: VecDeque<Output>,
-    durability: Durability,
-    /// When the group that gathers may be made durable.
-    group_until: Instant,
+    commits: Commits,
     failed: Option<NodeError>,
     _home: S,
 }
@@ -226,8 +226,14 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
     }
 
     fn new(stages: Stages<P>, home: S, durability: Durability) -> Self {
-        let (output, group_until) = (VecDeque::new(), Instant(0));
-        Self { stages, output, durability, group_until, failed: None, _home: home }
+        let (output, commits) = (VecDeque::new(), Commits::new(durability));
+        Self { stages, output, commits, failed: None, _home: home }
+    }
+
+    /// Says when its log commits from now on, and how long that takes. Without, all that waits is
+    /// committed in the step in which it came.
+    pub fn set_disk_pace(&mut self, pace: Box<dyn DiskPace>) {
+        self.commits.set_pace(pace);
     }
 
     /// Takes a frame that came from `from`. One with signatures is verified with others when
@@ -260,13 +266,13 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
     /// When to call [`Self::handle_timeout`] and [`Self::step`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let group = self.stages.log.is_dirty().then_some(self.group_until);
-        self.stages.order.deadline().into_iter().chain(group).min()
+        let commit = self.commits.deadline(&self.stages.log);
+        self.stages.order.deadline().into_iter().chain(commit).min()
     }
 
-    /// Runs all stages until none has anything left to do. With [`Durability::Group`] what was
+    /// Runs all stages until none has anything left to do now. With [`Durability::Group`] what was
     /// written becomes durable when the time of its group is over: here a group gathers for all of
-    /// that time, since a sync by the caller's clock takes none.
+    /// that time.
     ///
     /// # Errors
     /// When the replica must stop.
@@ -276,20 +282,7 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let rested = now >= self.group_until;
-        let mut syncs = match self.durability {
-            Durability::Memory => Syncs::Never,
-            Durability::Sync => Syncs::Always,
-            Durability::Group(_) if rested => Syncs::Once,
-            Durability::Group(_) => Syncs::Later,
-        };
-        let result = self.stages.run(&mut syncs, now);
-        if let Durability::Group(pause) = self.durability
-            && rested
-            && syncs == Syncs::Later
-        {
-            self.group_until = now + pause;
-        }
+        let result = self.stages.run(&mut self.commits, now);
         // What was let go before a failure is on its way, as it is with the stages on threads.
         let send = self.stages.outbox.send.drain(..);
         self.output.extend(send.map(|(to, bytes)| Output::Send { to, bytes }));
@@ -314,19 +307,6 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
     }
 }
 
-/// When what was written is made durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Syncs {
-    /// It counts as durable when the storage has it.
-    Never,
-    /// At once.
-    Always,
-    /// Now, and what is written after that later.
-    Once,
-    /// Later.
-    Later,
-}
-
 impl<P: Protocol> Stages<P> {
     /// Verifies what waits for it.
     fn verify(&mut self, now: Instant) -> Result<(), NodeError> {
@@ -334,34 +314,25 @@ impl<P: Protocol> Stages<P> {
         order.verify(&|op: &[u8]| execute.check(op), now, outbox)
     }
 
-    /// Runs all stages on this thread until nothing is left but frames to send, and what is to be
-    /// made durable later.
+    /// Runs all stages on this thread until nothing is left but frames to send, and what the log is to
+    /// take or to commit later.
     ///
     /// # Errors
     /// When the replica must stop.
-    fn run(&mut self, syncs: &mut Syncs, now: Instant) -> Result<(), NodeError> {
+    fn run(&mut self, commits: &mut Commits, now: Instant) -> Result<(), NodeError> {
         loop {
             let out: &mut Outbox = &mut self.outbox;
             if let Some(command) = out.execute.pop_front() {
                 self.execute.handle(command, out)?;
             } else if let Some(message) = out.order.pop_front() {
                 self.order.handle(message, now, out)?;
-            } else if !out.log.is_empty() || self.log.is_dirty() && *syncs != Syncs::Later {
-                while let Some(command) = out.log.pop_front() {
-                    self.log.handle(command, out)?;
-                }
-                match *syncs {
-                    Syncs::Never => self.log.commit(false, out)?,
-                    Syncs::Always => self.log.commit(true, out)?,
-                    Syncs::Once if self.log.is_dirty() => {
-                        self.log.commit(true, out)?;
-                        *syncs = Syncs::Later;
-                    }
-                    Syncs::Once | Syncs::Later => {}
-                }
+            } else if !out.log.is_empty() && commits.is_free() {
+                commits.take(&mut self.log, out)?;
+                commits.go_on(&mut self.log, out, now)?;
+            } else if commits.go_on(&mut self.log, out, now)? {
             } else if let Some(removal) = out.removals.pop_front() {
                 removal.run()?;
-            } else if self.log.has_work() {
+            } else if self.log.has_work() && commits.is_free() {
                 self.log.work(out)?;
             } else {
                 return Ok(());

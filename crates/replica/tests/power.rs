@@ -65,8 +65,9 @@ fn forgotten(durability: Durability) -> usize {
     }
     let holds = |bytes: &[u8], op: &str| bytes.windows(op.len()).any(|w| w == op.as_bytes());
     let lost = |(op, disk): &&(String, MemStorage)| {
-        let (_, records) =
-            Wal::open(Box::new(disk.clone()), genesis.chain(), WalSettings::default()).unwrap();
+        // Of records that were never synced a hole may be left, which is refused.
+        let opened = Wal::open(Box::new(disk.clone()), genesis.chain(), WalSettings::default());
+        let records = opened.map_or(vec![], |(_, records)| records);
         let in_blocks = || {
             let blocks = disk.list().unwrap().into_iter().filter(|n| n.starts_with("blocks-"));
             blocks.filter_map(|name| disk.contents(&name)).any(|bytes| holds(&bytes, op))

@@ -12,11 +12,15 @@ use tercio_types::{
 /// How many clients the genesis of every simulated network admits. Their ids start at 1.
 pub const CLIENTS: u64 = 6;
 
+/// How many more may be added to it while it runs, under the ids that follow.
+const NEWCOMERS: u64 = 2;
+
 /// The keys of a network of `n` replicas.
 #[derive(Debug)]
 pub struct Cast {
     membership: Arc<Membership>,
     replicas: Vec<SecretKey>,
+    /// Those of the genesis, and those who may be added.
     clients: BTreeMap<ClientId, SecretKey>,
 }
 
@@ -42,8 +46,10 @@ impl Cast {
     #[must_use]
     pub fn of_suite(n: usize, suite: Suite) -> Arc<Self> {
         let replicas: Vec<_> = (0..n as u64).map(|i| secret(suite, b"replica", i)).collect();
+        let ids = 1..=CLIENTS + NEWCOMERS;
         let clients: BTreeMap<_, _> =
-            (1..=CLIENTS).map(|i| (ClientId(i), secret(suite, b"client", i))).collect();
+            ids.map(|i| (ClientId(i), secret(suite, b"client", i))).collect();
+        let genesis = clients.range(..=ClientId(CLIENTS));
         let member = |(i, key): (usize, &SecretKey)| Member {
             key: key.public(),
             address: format!("replica-{i}.sim:1"),
@@ -54,7 +60,7 @@ impl Cast {
             suite,
             FaultModel::Byzantine,
             replicas.iter().enumerate().map(member).collect(),
-            clients.iter().map(|(id, key)| (*id, ClientInfo::new(key.public()))).collect(),
+            genesis.map(|(id, key)| (*id, ClientInfo::new(key.public()))).collect(),
         );
         let membership =
             Arc::new(membership.expect("from 1 to 128 replicas with keys of their own"));
@@ -83,6 +89,12 @@ impl Cast {
             Principal::Replica(id) => &self.replicas[id.index()],
             Principal::Client(id) => &self.clients[&id],
         }
+    }
+
+    /// The secret key of one who may be added.
+    #[must_use]
+    pub fn newcomer(&self, id: ClientId) -> Option<&SecretKey> {
+        self.clients.get(&id).filter(|_| id.0 > CLIENTS)
     }
 
     /// A participant's keys towards all others.

@@ -118,14 +118,14 @@ impl Disk {
         let mut most = 0;
         let mut sector = 0;
         // What the storage asks: two ways for a name, three for a sector that was written over,
-        // four for a tear, and how many bytes stay.
+        // five for the manner of a tear, and how many bytes stay.
         self.files.crash(&mut |n| match n {
             2 => 1,
             3 => {
                 sector += 1;
                 kept.checked_shr(sector - 1).unwrap_or(0) & 1
             }
-            4 => manner,
+            5 => manner,
             _ => {
                 most = most.max(n - 1);
                 kept.min(n - 1)

@@ -2,10 +2,12 @@
 
 use crate::actors::{Actor, Stage};
 use crate::checks::Held;
+use crate::pace::{Pace, SeededPace};
 use crate::witness::{Journal, Witness};
 use crate::{Cast, Disk, Forger, Rng, Tear, WorldSettings};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tercio_consensus::{Instant, Settings, Status};
 use tercio_ledger::{BlockLogSettings, WalSettings};
@@ -66,6 +68,10 @@ pub struct Host {
     lag: u16,
     forgetful: bool,
     durability: Durability,
+    /// How its disk keeps pace; without, everything is durable at once.
+    pace: Option<Pace>,
+    /// Commits that fell between two commands of one step.
+    split_commits: Arc<AtomicU64>,
     cast: Arc<Cast>,
 }
 
@@ -89,6 +95,8 @@ impl Host {
             lag: world.lag,
             forgetful: world.forgetful,
             durability: world.group.map_or(Durability::Sync, Durability::Group),
+            pace: world.pace,
+            split_commits: Arc::default(),
             cast: cast.clone(),
         }
     }
@@ -189,7 +197,11 @@ impl Host {
         };
         self.journal = Journal::default();
         let app = Box::new(Witness::new(self.journal.clone(), self.cast.suite()));
-        let node = Node::open(settings, self.disk.clone(), app, now)?;
+        let mut node = Node::open(settings, self.disk.clone(), app, now)?;
+        if let Some(pace) = self.pace {
+            let split = self.split_commits.clone();
+            node.set_disk_pace(Box::new(SeededPace::new(pace, self.rng.fork(), split)));
+        }
         self.due = node.deadline();
         self.node = Some(node);
         self.ran = true;
@@ -216,6 +228,12 @@ impl Host {
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn
+    }
+
+    /// How many commits fell between two commands of one step.
+    #[must_use]
+    pub fn split_commits(&self) -> u64 {
+        self.split_commits.load(Ordering::Relaxed)
     }
 
     /// When [`Self::wake`] is due.

@@ -2,6 +2,8 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line prints")]
 
+mod totals;
+
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +13,7 @@ use tercio_sim::plots;
 use tercio_sim::run::{Failure, Report, run, run_plot};
 use tercio_sim::{Cast, Violation};
 use tercio_types::Suite;
+use totals::{FULL_RUN, NATIONAL, TWICE, Totals};
 
 /// Simulates Tercio networks: real replicas and clients under a virtual clock, network and disk.
 /// The same seed gives the same run.
@@ -80,13 +83,7 @@ struct Plots {
     trace: bool,
 }
 
-const SIZES: [usize; 2] = [4, 7];
-/// One seed of so many plays in a network of SM2 and SM3, whose signatures cost more.
-const NATIONAL: u64 = 25;
-/// From so many seeds on the totals are demanded.
-const FULL_RUN: u64 = 1000;
-/// How many of the seeds are run twice.
-const TWICE: u64 = 20;
+const SIZES: [usize; 3] = [4, 7, 10];
 
 fn main() -> ExitCode {
     match Cli::parse().command {
@@ -127,13 +124,13 @@ fn one(seed: u64, n: usize, trace: bool) -> ExitCode {
 }
 
 fn line(report: &Report) -> String {
-    let Report { seed, n, events, view_changes, restarts, equivocations, .. } = report;
+    let Report { seed, n, events, .. } = report;
     let byzantine = report.actors.join(", ");
+    let met = report.tally.named().into_iter().filter(|(.., count)| *count > 0);
+    let met: Vec<_> = met.map(|(_, what, count)| format!("{count} {what}")).collect();
     format!(
-        "seed {seed} (n = {n}): {events} events, {view_changes} view changes, {restarts} \
-         restarts, {equivocations} equivocations, {} operations in {} virtual ms; Byzantine: {}; \
-         trace {}",
-        report.acknowledged,
+        "seed {seed} (n = {n}): {events} events, {} in {} virtual ms; Byzantine: {}; trace {}",
+        met.join(", "),
         report.virtual_ms,
         if byzantine.is_empty() { "none" } else { &byzantine },
         report.trace
@@ -146,58 +143,6 @@ fn sensible(sizes: &[usize]) -> bool {
         eprintln!("error: --n takes numbers of replicas from 4 to 31, not {sizes:?}");
     }
     good
-}
-
-/// What all runs gave together.
-#[derive(Default)]
-struct Totals {
-    runs: u64,
-    national: u64,
-    events: u64,
-    view_changes: u64,
-    restarts: u64,
-    equivocations: u64,
-    lost_disks: u64,
-    disk_failures: u64,
-    acknowledged: u64,
-    twice: u64,
-    failures: Vec<Failure>,
-}
-
-impl Totals {
-    fn add(&mut self, suite: Suite, outcome: Result<Report, Box<Failure>>) {
-        self.runs += 1;
-        self.national += u64::from(suite == Suite::Sm3Sm2);
-        match outcome {
-            Ok(report) => {
-                self.events += report.events;
-                self.view_changes += report.view_changes;
-                self.restarts += report.restarts;
-                self.equivocations += report.equivocations;
-                self.lost_disks += report.lost_disks;
-                self.disk_failures += report.disk_failures;
-                self.acknowledged += report.acknowledged;
-            }
-            Err(failure) => self.failures.push(*failure),
-        }
-    }
-
-    /// What a full run must have met.
-    fn missing(&self) -> Vec<String> {
-        let demands = [
-            ("networks of SM2 and SM3", self.national, FULL_RUN / NATIONAL / 2),
-            ("view changes", self.view_changes, 500),
-            ("restarts", self.restarts, 500),
-            ("equivocations", self.equivocations, 200),
-            ("lost disks", self.lost_disks, 100),
-            ("failures of disks", self.disk_failures, 50),
-            ("seeds run twice", self.twice, TWICE),
-        ];
-        let short = demands.iter().filter(|(_, found, least)| found < least);
-        short
-            .map(|(what, found, least)| format!("{found} {what}, at least {least} wanted"))
-            .collect()
-    }
 }
 
 fn many(seeds: &Seeds) -> ExitCode {
@@ -252,22 +197,7 @@ fn many(seeds: &Seeds) -> ExitCode {
 
 fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
     totals.failures.sort_by_key(|failure| failure.seed);
-    println!(
-        "{} runs over n = {:?} ({} sm3-sm2): {} events, {} view changes, {} restarts, {} equivocations, {} lost disks, {} \
-         failures of disks, {} operations acknowledged, {} seeds run twice with equal traces, {} failed",
-        totals.runs,
-        seeds.n,
-        totals.national,
-        totals.events,
-        totals.view_changes,
-        totals.restarts,
-        totals.equivocations,
-        totals.lost_disks,
-        totals.disk_failures,
-        totals.acknowledged,
-        totals.twice,
-        totals.failures.len()
-    );
+    println!("{}", totals.line(&seeds.n));
     let missing = if seeds.count >= FULL_RUN { totals.missing() } else { Vec::new() };
     for what in &missing {
         println!("FAIL the runs met too little trouble: {what}");
@@ -276,25 +206,7 @@ fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
         println!("FAIL {failure}");
     }
     if seeds.json {
-        let failed: Vec<u64> = totals.failures.iter().map(|failure| failure.seed).collect();
-        println!(
-            "{}",
-            serde_json::json!({
-                "runs": totals.runs,
-                "n": seeds.n,
-                "sm3_sm2": totals.national,
-                "events": totals.events,
-                "view_changes": totals.view_changes,
-                "restarts": totals.restarts,
-                "equivocations": totals.equivocations,
-                "lost_disks": totals.lost_disks,
-                "disk_failures": totals.disk_failures,
-                "acknowledged": totals.acknowledged,
-                "run_twice": totals.twice,
-                "failed": failed,
-                "missing": missing,
-            })
-        );
+        println!("{}", totals.json(&seeds.n, &missing));
     }
     let good = totals.failures.is_empty() && missing.is_empty();
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }

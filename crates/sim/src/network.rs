@@ -6,7 +6,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tercio_consensus::Instant;
-use tercio_types::{Principal, ReplicaId};
+use tercio_types::{Principal, ReplicaId, ReplicaSet};
+use tercio_wire::Kind;
 
 /// What a link does to frames. Chances are per mille.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +39,33 @@ impl Quality {
         Self { delay: (Duration::from_millis(1), Duration::from_millis(1)), ..Self::GOOD };
 }
 
+/// A bad hour of the network for messages of some kinds between replicas: what nobody plans and
+/// a large enough number of networks meets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hush {
+    /// Which messages.
+    pub kinds: Vec<Kind>,
+    /// From whom.
+    pub from: ReplicaSet,
+    /// To whom.
+    pub to: ReplicaSet,
+    /// How many of a thousand are lost.
+    pub loss: u64,
+}
+
+impl Hush {
+    fn covers(&self, from: Principal, to: Principal, kind: Kind) -> bool {
+        let (Principal::Replica(from), Principal::Replica(to)) = (from, to) else { return false };
+        self.from.contains(from) && self.to.contains(to) && self.kinds.contains(&kind)
+    }
+}
+
 /// The links.
 #[derive(Clone, Debug)]
 pub struct Network {
     quality: Quality,
     links: BTreeMap<(Principal, Principal), Quality>,
+    hushes: Vec<Hush>,
     cuts: BTreeSet<(Principal, Principal)>,
     /// The part of a partition that each replica is in. Clients reach all parts.
     parts: BTreeMap<ReplicaId, u64>,
@@ -52,7 +75,13 @@ impl Network {
     /// All links alike.
     #[must_use]
     pub fn new(quality: Quality) -> Self {
-        Self { quality, links: BTreeMap::new(), cuts: BTreeSet::new(), parts: BTreeMap::new() }
+        Self {
+            quality,
+            links: BTreeMap::new(),
+            hushes: Vec::new(),
+            cuts: BTreeSet::new(),
+            parts: BTreeMap::new(),
+        }
     }
 
     /// Changes all links that have no quality of their own.
@@ -63,6 +92,11 @@ impl Network {
     /// Changes one direction of one link.
     pub fn set_link(&mut self, from: Principal, to: Principal, quality: Quality) {
         self.links.insert((from, to), quality);
+    }
+
+    /// Messages of some kinds are lost from now on, until the network heals.
+    pub fn hush(&mut self, hush: Hush) {
+        self.hushes.push(hush);
     }
 
     /// Nothing gets from `from` to `to` any more; the other direction is left as it is.
@@ -90,11 +124,30 @@ impl Network {
         self.parts.clear();
     }
 
-    /// All cuts and partitions end, and every link is as `quality` says.
+    /// All cuts, partitions and hushes end, and every link is as `quality` says. A link of its own
+    /// quality stays as long as it is, and does nothing else to frames any more.
     pub fn heal(&mut self, quality: Quality) {
         self.mend();
-        self.links.clear();
+        self.hushes.clear();
+        for link in self.links.values_mut() {
+            *link = Quality { delay: link.delay, ..quality };
+        }
         self.quality = quality;
+    }
+
+    /// How many links have a quality of their own.
+    #[must_use]
+    pub fn own_links(&self) -> usize {
+        self.links.len()
+    }
+
+    fn quality(&self, from: Principal, to: Principal) -> &Quality {
+        self.links.get(&(from, to)).unwrap_or(&self.quality)
+    }
+
+    fn hushed(&self, from: Principal, to: Principal, kind: Option<Kind>, rng: &mut Rng) -> bool {
+        let mut over = self.hushes.iter().filter(|h| kind.is_some_and(|k| h.covers(from, to, k)));
+        over.any(|hush| rng.chance(hush.loss))
     }
 
     fn connected(&self, from: Principal, to: Principal) -> bool {
@@ -112,14 +165,15 @@ impl Network {
     /// When a frame that is sent now arrives: never, once, or twice.
     pub fn arrivals(
         &self,
-        from: Principal,
-        to: Principal,
+        (from, to): (Principal, Principal),
+        kind: Option<Kind>,
         now: Instant,
         rng: &mut Rng,
     ) -> impl Iterator<Item = Instant> + use<> {
-        let quality = self.links.get(&(from, to)).unwrap_or(&self.quality);
+        let quality = self.quality(from, to);
         let mut copies = [None, None];
-        if self.connected(from, to) && !rng.chance(quality.loss) {
+        let connected = self.connected(from, to) && !self.hushed(from, to, kind, rng);
+        if connected && !rng.chance(quality.loss) {
             let count = if rng.chance(quality.duplicate) { 2 } else { 1 };
             for copy in copies.iter_mut().take(count) {
                 let (low, high) = quality.delay;
@@ -132,8 +186,14 @@ impl Network {
     }
 
     /// The frame as it arrives.
-    pub fn damaged(&self, bytes: Bytes, rng: &mut Rng) -> Bytes {
-        if self.quality.damage == 0 || !rng.chance(self.quality.damage) {
+    pub fn damaged(
+        &self,
+        (from, to): (Principal, Principal),
+        bytes: Bytes,
+        rng: &mut Rng,
+    ) -> Bytes {
+        let damage = self.quality(from, to).damage;
+        if damage == 0 || !rng.chance(damage) {
             return bytes;
         }
         let mut bytes = bytes.to_vec();

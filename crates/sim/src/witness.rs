@@ -38,6 +38,8 @@ pub enum Deed {
         chain: Digest,
         /// Its operations.
         done: Vec<Done>,
+        /// How many operations were executed in all.
+        count: u64,
     },
     /// It went to a snapshot in which these operations had these places.
     Restored(BTreeMap<(ClientId, RequestSeq), u64>),
@@ -129,7 +131,8 @@ impl Application for Witness {
             done.push(Done { client: *client, seq: *seq, op: op.clone(), place, before });
         }
         let Context { height, seed, .. } = context;
-        self.journal.write(Deed::Executed { height: *height, chain: *seed, done });
+        let count = self.places.len() as u64;
+        self.journal.write(Deed::Executed { height: *height, chain: *seed, done, count });
     }
 
     fn query(&self, _question: &[u8]) -> Result<Bytes, AppError> {

@@ -14,7 +14,7 @@ fn the_same_seed_gives_the_same_trace() {
         let report = one.outcome.expect("the run passes");
         assert_eq!(report, other.outcome.expect("the run passes"), "seed {seed}");
         assert_eq!(one.text, other.text, "seed {seed}");
-        assert!(report.acknowledged > 0 && report.events > 100, "{report:?}");
+        assert!(report.tally.acknowledged > 0 && report.events > 100, "{report:?}");
         traces.insert(report.trace);
     }
     assert_eq!(traces.len(), 3);
@@ -27,8 +27,8 @@ fn a_network_of_sm3_and_sm2_survives_and_meets_trouble() {
     let (mut view_changes, mut restarts) = (0, 0);
     for seed in 200..206 {
         let report = run(&cast, seed, false).outcome.unwrap_or_else(|failure| panic!("{failure}"));
-        view_changes += report.view_changes;
-        restarts += report.restarts;
+        view_changes += report.tally.view_changes;
+        restarts += report.tally.restarts;
     }
     assert!(view_changes > 0 && restarts > 0);
 }
@@ -41,9 +41,9 @@ fn networks_of_each_size_survive_and_meet_trouble() {
         for seed in 100..108 {
             let report =
                 run(&cast, seed, false).outcome.unwrap_or_else(|failure| panic!("{failure}"));
-            view_changes += report.view_changes;
-            restarts += report.restarts;
-            equivocations += report.equivocations;
+            view_changes += report.tally.view_changes;
+            restarts += report.tally.restarts;
+            equivocations += report.tally.equivocations;
         }
     }
     assert!(view_changes > 0 && restarts > 0 && equivocations > 0);
@@ -56,6 +56,6 @@ fn laggards_that_enter_views_keep_within_the_bounds() {
     for (seed, n) in [(2_000_255, 7), (2_000_364, 4), (2_002_092, 4)] {
         let report = run(&Cast::new(n), seed, false).outcome;
         let report = report.unwrap_or_else(|failure| panic!("{failure}"));
-        assert!(report.view_changes > 0 && report.restarts > 0, "{report:?}");
+        assert!(report.tally.view_changes > 0 && report.tally.restarts > 0, "{report:?}");
     }
 }

@@ -8,11 +8,12 @@
 //! `f14_null_requests`), so that all tests can be run under it from outside.
 
 macro_rules! switches {
-    ($(#[$about:meta])* $name:ident { $($variant:ident $what:literal,)* }) => {
+    ($(#[$about:meta])* $name:ident { $($variant:ident $($what:literal)?,)* }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "what is wrong is said beside each name")]
         pub enum $name {
-            $(#[doc = $what] $variant,)*
+            $($(#[doc = $what])? $variant,)*
         }
 
         impl $name {
@@ -23,7 +24,7 @@ macro_rules! switches {
             #[must_use]
             pub fn what(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $what,)*
+                    $(Self::$variant => concat!($($what)?),)*
                 }
             }
 
@@ -79,6 +80,10 @@ switches! {
         F42ResignAfterRestart "a restarted primary goes on proposing in its view",
         F43BoundedBytes "batches are held without bound",
         F44SkipToCertificate "a laggard that enters a view keeps its window",
+        F45StateFollows "the record of all promises is written apart from those that it replaces",
+        F46DurableCheckpoint "a state is signed before its blocks are durable",
+        F49SalvageSideFiles "a hole in a side file keeps a replica from starting",
+        F50UnsyncedHoleIsTail "an unsynced hole in the log is damage",
     }
 }
 

@@ -2,19 +2,19 @@
 
 use super::{
     Arc, BTreeMap, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Effect, Evidence, Height,
-    Instant, Pbft, PbftMessage, Record, ReplicaId, RequestWindow, SeqNum, SignatureBytes,
+    Instant, Pbft, PbftMessage, Promise, Record, ReplicaId, RequestWindow, SeqNum, SignatureBytes,
     VoteTable,
 };
 use std::cmp::Ordering;
 use std::ops::Bound::{Excluded, Unbounded};
 use tercio_types::zoo::{Defence, Mutant, less, mutated, stands};
-use tercio_wire::{Key, Kind, checkpoint_key};
+use tercio_wire::{Encode, Key, Kind, checkpoint_key};
 
 /// How many blocks may wait for a quorum of attestations.
 const MAX_ATTESTING: usize = 1024;
 
 impl<T: VoteTable> Pbft<T> {
-    /// Rule C1: what was executed may be signed.
+    /// Rule C1: what was executed may be signed once it is durable.
     pub(super) fn on_executed(
         &mut self,
         seq: SeqNum,
@@ -45,20 +45,33 @@ impl<T: VoteTable> Pbft<T> {
                     .collect();
                 said.iter().for_each(|(replica, theirs)| self.compare(*replica, theirs));
                 if self.may_sign(seq) {
-                    let signature = self.sign_checkpoint(&checkpoint);
-                    self.broadcast(PbftMessage::Checkpoint {
-                        checkpoint: checkpoint.clone(),
-                        signature,
-                    });
-                    self.on_checkpoint(self.me, checkpoint, signature);
+                    self.persist_blocks(checkpoint);
                 }
             }
         }
         self.reach_ahead();
     }
 
-    fn sign_checkpoint(&self, checkpoint: &Checkpoint) -> SignatureBytes {
-        self.signer.sign(&checkpoint_key(self.suite, self.me, checkpoint).to_array())
+    /// Rule P4: CHECKPOINT promises that we have the state whatever happens to our memory. Its
+    /// blocks are durable before it is signed.
+    fn persist_blocks(&mut self, checkpoint: Checkpoint) {
+        let (id, height) = (self.next_persist(), checkpoint.height);
+        if !stands(Defence::F46DurableCheckpoint) {
+            return self.say_checkpoint(checkpoint);
+        }
+        self.effects.push_back(Effect::PersistBlocks { id, height });
+        self.promises.push_back((id, Promise::Checkpoint(checkpoint)));
+    }
+
+    /// Rule C1: signs a state. When a certificate has come meanwhile, nobody needs our word.
+    pub(super) fn say_checkpoint(&mut self, checkpoint: Checkpoint) {
+        if checkpoint.seq <= self.low {
+            return;
+        }
+        let said = checkpoint_key(self.suite, self.me, &checkpoint);
+        let signature = self.signer.sign(&said.to_array());
+        self.broadcast(PbftMessage::Checkpoint { checkpoint: checkpoint.clone(), signature });
+        self.on_checkpoint(self.me, checkpoint, signature);
     }
 
     /// Rule C2: a signed state that differs from ours at its number is told of.
@@ -88,16 +101,28 @@ impl<T: VoteTable> Pbft<T> {
         // Numbers beyond the window are kept too: that is how one that lags learns of it. Each
         // sender pays with its own entries.
         let most = (self.settings.window / self.settings.checkpoint_interval) as usize + 8;
-        let said = self.said_checkpoints.entry(from).or_default();
-        if seq <= self.delivered && !said.contains_key(&seq) {
-            // A step towards stability: not the time to doubt it.
+        if self.is_step_towards_stability(from, &checkpoint) {
             self.idle_since = self.now;
         }
+        let said = self.said_checkpoints.entry(from).or_default();
         said.entry(seq).or_insert((checkpoint, signature));
         if said.len() > most && stands(Defence::F29BoundedBacklog) {
             said.pop_first();
         }
         self.certify(seq);
+    }
+
+    /// Rule T4: a replica that signs our state at a number above those at which it did before is on
+    /// the way to a certificate. Nothing else puts the rule off, so a liar can do that only as often
+    /// as we have states that no certificate covers.
+    fn is_step_towards_stability(&mut self, from: ReplicaId, checkpoint: &Checkpoint) -> bool {
+        let ours = self.own_checkpoints.get(&checkpoint.seq) == Some(checkpoint);
+        let agreed = self.agreed_checkpoints.entry(from).or_default();
+        let is = ours && checkpoint.seq > *agreed;
+        if is {
+            *agreed = checkpoint.seq;
+        }
+        is
     }
 
     /// Rule C2: a quorum of equal signed states is a certificate.
@@ -213,6 +238,15 @@ impl<T: VoteTable> Pbft<T> {
         self.move_window(ahead);
     }
 
+    /// Moves the window to a certificate that the log says was skipped or stable (rules W1, W3), unless
+    /// the disk has a later one.
+    pub(super) fn recall_certificate(&mut self, certificate: Arc<CertifiedCheckpoint>) {
+        if certificate.checkpoint.seq > self.low {
+            self.ahead = Some(certificate.clone());
+            self.move_window(certificate);
+        }
+    }
+
     /// Moves the watermarks and lets go of what lies below.
     pub(super) fn move_window(&mut self, certificate: Arc<CertifiedCheckpoint>) {
         let seq = certificate.checkpoint.seq;
@@ -236,10 +270,11 @@ impl<T: VoteTable> Pbft<T> {
         if seq > self.low {
             self.move_window(certificate.clone());
         }
-        self.effects.push_back(Effect::Stable(certificate));
-        // The log's older records go; this one stands for all that still binds us.
-        self.persist(&Record::State(self.standing_promises()), None);
-        self.effects.push_back(Effect::PruneLog(seq));
+        // The log's older records go; this one stands for all that still binds us. It follows what it
+        // stands on, by construction: one effect.
+        let record = Record::State(self.standing_promises()).to_bytes();
+        let id = self.next_persist();
+        self.effects.push_back(Effect::Stable { certificate, id, record });
         let (view, primary, high) = (self.view, self.primary(), self.high());
         let inside = self.parked.split_off(&high.next());
         for (seq, (parked_in, batch, doubts)) in std::mem::replace(&mut self.parked, inside) {

@@ -92,6 +92,8 @@ enum Promise {
     Enter(Arc<SignedNewView>),
     /// Propose in the first view, which begins without a NEW-VIEW.
     Lead,
+    /// Sign this state, whose blocks are durable, and say CHECKPOINT.
+    Checkpoint(Checkpoint),
 }
 
 /// One replica's part in PBFT.
@@ -133,6 +135,8 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     own_checkpoints: BTreeMap<SeqNum, Checkpoint>,
     /// Each replica's latest signed states, bounded per replica.
     said_checkpoints: BTreeMap<ReplicaId, BTreeMap<SeqNum, (Checkpoint, SignatureBytes)>>,
+    /// The highest number at which each replica signed our state, as far as that has put off rule T4.
+    agreed_checkpoints: BTreeMap<ReplicaId, SeqNum>,
     /// A certificate above what we delivered.
     ahead: Option<Arc<CertifiedCheckpoint>>,
     /// The driver is fetching blocks up to here; nothing is delivered meanwhile.
@@ -245,6 +249,7 @@ impl<T: VoteTable> Pbft<T> {
             handed_on: HandedOn::default(),
             own_checkpoints: BTreeMap::new(),
             said_checkpoints: BTreeMap::new(),
+            agreed_checkpoints: BTreeMap::new(),
             ahead: None,
             catching_up: None,
             attested: Height(0),
@@ -327,10 +332,15 @@ impl<T: VoteTable> Pbft<T> {
         self.effects.push_back(Effect::Send { to, message });
     }
 
+    /// Names what the log is given next.
+    fn next_persist(&mut self) -> PersistId {
+        self.last_persist = PersistId(self.last_persist.0 + 1);
+        self.last_persist
+    }
+
     /// Records something; what it promises follows when the record is durable.
     fn persist(&mut self, record: &Record, promise: Option<Promise>) {
-        self.last_persist = PersistId(self.last_persist.0 + 1);
-        let (id, tag) = (self.last_persist, record.tag());
+        let (id, tag) = (self.next_persist(), record.tag());
         self.effects.push_back(Effect::Persist { id, tag, record: record.to_bytes() });
         let Some(promise) = promise else { return };
         if stands(Defence::F04PersistBeforeSend) {
@@ -375,6 +385,7 @@ impl<T: VoteTable> Pbft<T> {
                 }
             }
             Promise::Lead => self.leads |= self.is_current(View(0)),
+            Promise::Checkpoint(checkpoint) => self.say_checkpoint(checkpoint),
         }
     }
 

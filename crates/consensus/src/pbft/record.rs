@@ -45,6 +45,9 @@ pub(super) struct SlotPromises {
 /// Everything that binds us, but for bodies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Promises {
+    /// The checkpoint that all of it lies above: the record stands for what was forgotten below, so it
+    /// must not be known without that.
+    stable: Option<Arc<CertifiedCheckpoint>>,
     view: View,
     changing: bool,
     leave: Option<Arc<SignedViewChange>>,
@@ -154,7 +157,8 @@ impl Encode for Record {
                 new_view.encode(out);
             }
             Self::State(promises) => {
-                out.push(5);
+                out.push(8);
+                put_part(out, promises.stable.as_ref().map(|stable| stable.to_bytes()));
                 out.extend_from_slice(&promises.view.0.to_le_bytes());
                 out.push(promises.changing.into());
                 put_part(out, promises.leave.as_ref().map(|leave| leave.to_bytes()));
@@ -208,7 +212,9 @@ impl Decode for Record {
             }
             3 => Self::Leave(Arc::new(SignedViewChange::from_bytes(&input.take_rest(), suite)?)),
             4 => Self::Enter(Arc::new(SignedNewView::from_bytes(&input.take_rest(), suite)?)),
-            5 => {
+            5 | 8 => {
+                // Before it had the certificate it was kind 5.
+                let stable = if kind == 8 { take_part(input)?.map(Arc::new) } else { None };
                 let view = View(input.u64("record")?);
                 let changing = input.flag("record")?;
                 let leave = take_part(input)?.map(Arc::new);
@@ -230,7 +236,16 @@ impl Decode for Record {
                 }
                 // At the end, and only of a learner: the records of others are as they were.
                 let learning = (input.remaining() > 0).then(|| take_floor(input)).transpose()?;
-                Self::State(Promises { view, changing, leave, enter, must_sign, slots, learning })
+                Self::State(Promises {
+                    stable,
+                    view,
+                    changing,
+                    leave,
+                    enter,
+                    must_sign,
+                    slots,
+                    learning,
+                })
             }
             6 => Self::Learning(take_floor(input)?),
             7 => Self::Skipped(Arc::new(CertifiedCheckpoint::decode(input)?)),
@@ -252,6 +267,7 @@ impl<T: VoteTable> Pbft<T> {
         });
         let leave = self.leaving.clone().filter(|_| self.changing);
         Promises {
+            stable: self.stable.clone(),
             view: self.view,
             changing: self.changing,
             leave,
@@ -317,16 +333,17 @@ impl<T: VoteTable> Pbft<T> {
             Record::Enter(_) if mutated(Mutant::EnterForgotten) => {}
             Record::Enter(new_view) => {
                 (self.view, self.changing) = (new_view.view, false);
+                // Rule A3: for the epoch, whatever view comes after.
+                let contents = new_view.view_changes.iter().map(|vc| &vc.content);
+                self.blame(contents.flat_map(|content| &content.blamed).copied());
                 self.new_view = Some(new_view);
             }
             Record::Learning(floor) => self.learner = Some(Learner::new(self.now, floor)),
-            Record::Skipped(certificate) if certificate.checkpoint.seq > self.low => {
-                self.ahead = Some(certificate.clone());
-                self.move_window(certificate);
-            }
-            // The disk has a later certificate.
-            Record::Skipped(_) => {}
+            Record::Skipped(certificate) => self.recall_certificate(certificate),
             Record::State(promises) => {
+                if stands(Defence::F45StateFollows) {
+                    promises.stable.into_iter().for_each(|stable| self.recall_certificate(stable));
+                }
                 self.learner = promises.learning.map(|floor| Learner::new(self.now, floor));
                 (self.view, self.changing) = (promises.view, promises.changing);
                 (self.leaving, self.new_view) = (promises.leave, promises.enter);
@@ -458,6 +475,7 @@ mod tests {
             preprepared: vec![(digest, view)],
         };
         let promises = Promises {
+            stable: None,
             view,
             changing: false,
             leave: None,

@@ -312,11 +312,7 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Takes over what a selection proposes, without voting for it yet.
     pub(super) fn adopt(&mut self, selection: &Selection) {
-        if stands(Defence::F16VouchForClients) {
-            // A faulty replica blames whom it likes; that must not fill our memory.
-            let known = selection.blamed.iter().filter(|c| self.membership.may_have(**c));
-            self.must_sign.extend(known.copied());
-        }
+        self.blame(selection.blamed.iter().copied());
         self.next_seq = selection.last().max(self.low).next();
         for &(seq, digest) in selection.chosen.iter().filter(|(seq, _)| *seq > self.low) {
             let slot = self.slots.entry(seq).or_default();
@@ -324,6 +320,15 @@ impl<T: VoteTable> Pbft<T> {
             slot.proposed_at = self.now;
             slot.doubts.clear();
             slot.verdict = Verdict::Good;
+        }
+    }
+
+    /// Rule A3: these clients must sign from now on.
+    pub(super) fn blame(&mut self, clients: impl IntoIterator<Item = ClientId>) {
+        if stands(Defence::F16VouchForClients) {
+            // A faulty replica blames whom it likes; that must not fill our memory.
+            let known = clients.into_iter().filter(|client| self.membership.may_have(*client));
+            self.must_sign.extend(known);
         }
     }
 

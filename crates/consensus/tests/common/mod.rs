@@ -261,15 +261,7 @@ impl Net {
                         self.post(i, to, &message);
                     }
                 }
-                Effect::Persist { id, record, .. } => {
-                    let peer = self.peer(i);
-                    if peer.acknowledge {
-                        peer.disk.records.push(record);
-                        peer.pbft.handle(Event::Persisted(id), now);
-                    } else {
-                        peer.pending_acks.push_back(id);
-                    }
-                }
+                Effect::Persist { id, record, .. } => self.written(i, id, Some(record)),
                 Effect::Deliver(delivery) => {
                     self.peer(i).disk.delivered.push((delivery.seq, delivery.batch.clone()));
                     if self.peer(i).execute {
@@ -279,8 +271,10 @@ impl Net {
                         self.peer(i).unexecuted.push_back(delivery);
                     }
                 }
-                Effect::Stable(certificate) => {
+                Effect::PersistBlocks { id, .. } => self.written(i, id, None),
+                Effect::Stable { certificate, id, record } => {
                     self.peer(i).disk.stable = Some((*certificate).clone());
+                    self.written(i, id, Some(record));
                 }
                 Effect::CatchUp(certificate) => {
                     self.peer(i).catch_up.push(certificate.clone());
@@ -306,8 +300,19 @@ impl Net {
                 }
                 Effect::Attested { height, .. } => self.peer(i).attested.push(height),
                 Effect::Evidence(evidence) => self.peer(i).evidence.push(evidence),
-                Effect::PruneLog(_) => {}
             }
+        }
+    }
+
+    /// The log of replica `i` got something.
+    fn written(&mut self, i: usize, id: PersistId, record: Option<Bytes>) {
+        let now = self.now;
+        let peer = self.peer(i);
+        if peer.acknowledge {
+            peer.disk.records.extend(record);
+            peer.pbft.handle(Event::Persisted(id), now);
+        } else {
+            peer.pending_acks.push_back(id);
         }
     }
 

@@ -4,11 +4,14 @@
 //! A segment `blocks-H` begins with block H. It is closed when it is full: its footer holds the
 //! offset of every block, so that a read by height takes two reads of the file, however long the
 //! chain. A closed segment is synced before the next begins; so only the last file can be torn,
-//! and opening cuts that tail. Every header names its parent's hash, and every segment the hash of
-//! the block before it.
+//! and opening cuts that tail. Between two syncs it is written many times, so that the tail may
+//! have a hole with whole blocks behind it: what lies above the latest certificate may not have
+//! been durable, and is cut from the first flaw on. Every header names its parent's hash, and every
+//! segment the hash of the block before it.
 //!
 //! `docs/format-disk.md` lists every byte.
 
+mod last;
 mod open;
 mod repair;
 // The audit reads what this writes.
@@ -66,7 +69,7 @@ pub struct Recovery {
     pub head: Option<Height>,
     /// How many segments there are.
     pub segments: usize,
-    /// Torn tails that were cut.
+    /// Torn tails that were cut, and holes in certificates and attestations.
     pub cuts: Vec<Cut>,
     /// Whether the last segment was full and its footer had to be written again.
     pub footer_rebuilt: bool,
@@ -210,9 +213,26 @@ impl BlockLog {
     /// When the storage fails, now or before; what was appended since the last success may be
     /// lost then.
     pub fn sync(&mut self) -> Result<(), LedgerError> {
+        self.sync_blocks()?;
+        self.sync_side()
+    }
+
+    /// Makes the blocks durable.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn sync_blocks(&mut self) -> Result<(), LedgerError> {
         self.disk.check()?;
         self.write_segment()?;
-        self.sync_segment()?;
+        self.sync_segment()
+    }
+
+    /// Makes certificates and attestations durable. The blocks that they are about come first
+    /// ([`Self::sync_blocks`]).
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn sync_side(&mut self) -> Result<(), LedgerError> {
         self.side.sync(&mut self.disk)
     }
 
@@ -294,11 +314,10 @@ impl BlockLog {
                 if window.len() != footer.len {
                     return Err(block_damage(&name, window.len(), height, "file length"));
                 }
-                let (at, end) = footer.extent(&mut window, i as u32)?;
-                if at >= end || end > footer.start {
+                let Some((at, end)) = footer.extent(&mut window, i as u32)? else {
                     let field = format!("index entry {i}");
                     return Err(block_damage(&name, footer.start, height, &field));
-                }
+                };
                 (window, at, end)
             }
             None => {
@@ -340,7 +359,7 @@ impl BlockLog {
             if self.bytes() <= retain_bytes && left < retain_blocks {
                 break;
             }
-            if first.0 + u64::from(footer.count) - 1 > snapshot.0 {
+            if footer.last_height(first) > snapshot {
                 break;
             }
             // Until the open segment's header is durable, only a closed one says where it begins.

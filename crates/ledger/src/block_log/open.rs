@@ -1,14 +1,14 @@
-//! Recovery of the block log.
+//! Recovery of the block log: certificates, then all segments but the last, then that one
+//! ([`super::last`]), then attestations.
 
 use super::repair::{Damaged, Scrub};
 use super::side::Side;
-use super::{BlockLog, BlockLogSettings, Open, Recovery, block_damage};
+use super::{BlockLog, BlockLogSettings, Recovery};
 use crate::LedgerError;
 use crate::disk::{Disk, Window};
-use crate::records::{Cut, Flaw, damage};
+use crate::records::{Flaw, damage};
 use crate::segment::{
-    Footer, MAX_CAPACITY, SEGMENT_HEADER, SegmentHeader, next_block, parse_name, read_block,
-    read_footer, segment_name,
+    Footer, MAX_CAPACITY, SegmentHeader, parse_name, read_block, read_footer, segment_name,
 };
 use std::collections::BTreeMap;
 use tercio_types::zoo::{Defence, stands};
@@ -29,6 +29,24 @@ fn segments(disk: &Disk) -> Result<Vec<Height>, LedgerError> {
     Ok(disk.storage().list()?.iter().filter_map(|name| parse_name(name, "blocks")).collect())
 }
 
+/// What is known of a log that is being opened.
+pub(super) struct Opening {
+    pub(super) disk: Disk,
+    pub(super) chain: ChainId,
+    /// How many blocks a new segment takes.
+    pub(super) capacity: u32,
+    /// Blocks up to this height were durable before the certificate of it was.
+    pub(super) certified: Height,
+    pub(super) closed: BTreeMap<Height, Footer>,
+    pub(super) damaged: Damaged,
+    /// Where the next segment must begin, and the block that it follows.
+    pub(super) tip: (Height, Digest),
+    pub(super) head: Option<BlockHeader>,
+    /// What is not written yet: the header of the segment that is open.
+    pub(super) buffer: Vec<u8>,
+    pub(super) recovery: Recovery,
+}
+
 pub(super) fn open(
     mut disk: Disk,
     chain: ChainId,
@@ -47,86 +65,37 @@ pub(super) fn open(
         headers.drain(..base);
     }
 
-    let genesis = (Height(0), Digest(chain.0));
     let mut recovery = Recovery { segments: headers.len(), ..Recovery::default() };
-    let mut closed = BTreeMap::new();
-    let mut damaged = Damaged::default();
-    let mut tip = genesis;
+    let mut side = Side::open(&mut disk, chain, &mut recovery)?;
+    let mut found = Opening {
+        disk,
+        chain,
+        capacity,
+        certified: match stands(Defence::F50UnsyncedHoleIsTail) {
+            true => side.certified(),
+            false => Height(u64::MAX),
+        },
+        closed: BTreeMap::new(),
+        damaged: Damaged::default(),
+        tip: (Height(0), Digest(chain.0)),
+        head: None,
+        buffer: Vec::new(),
+        recovery,
+    };
     let last = headers.pop();
     for (i, &(first, header)) in headers.iter().enumerate() {
         let next = headers.get(i + 1).or(last.as_ref()).expect("the last was just taken");
-        fill_gap(first, header, &mut tip, &mut closed, &mut damaged);
-        let footer = match closed_segment(&disk, first, header, closed.is_empty(), tip)? {
-            Ok(footer) => footer,
-            // What is in it comes from others; the next segment says what must be its last hash.
-            Err(field) => {
-                let last = next.1.map_err(|flaw| damage(&segment_name(next.0), 0, flaw.field))?;
-                let footer = Footer::lost((next.0.0 - first.0) as u32, last.parent);
-                damaged.lose(first, footer.count, field);
-                footer
-            }
-        };
-        tip = (Height(first.0 + u64::from(footer.count) - 1), footer.last);
-        closed.insert(first, footer);
+        found.closed(first, header, next)?;
     }
-
-    let mut buffer = Vec::new();
-    let mut head = None;
-    let next = |tip: (Height, Digest), base| SegmentHeader {
-        base,
-        capacity,
-        chain,
-        first: tip.0.next(),
-        parent: tip.1,
-    };
-    let open = match last {
-        None => Open::begin(next(tip, true), &mut buffer),
-        Some((first, Err(flaw))) => {
-            let name = segment_name(first);
-            let known = first == tip.0.next();
-            let mut window = Window::new(disk.storage(), &name)?;
-            let len = window.len();
-            if !known || next_block(&mut window, flaw.resume, tip.0)?.is_some() {
-                return Err(damage(&name, 0, flaw.field));
-            }
-            let mut open = Open::begin(next(tip, closed.is_empty()), &mut buffer);
-            open.written = recover(&mut disk, &name, 0, len, &mut recovery)?;
-            open
-        }
-        Some((first, Ok(header))) => {
-            let name = segment_name(first);
-            fill_gap(first, Ok(header), &mut tip, &mut closed, &mut damaged);
-            check_link(&name, &header, closed.is_empty(), tip)?;
-            tip = (Height(first.0 - 1), header.parent);
-            let mut window = Window::exact(disk.storage(), &name)?;
-            if let Ok(footer) = read_footer(&mut window, &header)? {
-                tip = (Height(first.0 + u64::from(footer.count) - 1), footer.last);
-                closed.insert(first, footer);
-                let len = window.len();
-                recover(&mut disk, &name, len, len, &mut recovery)?;
-                Open::begin(next(tip, false), &mut buffer)
-            } else {
-                let walk = walk(&disk, &name, &header, (&mut tip, &mut head, &mut damaged))?;
-                let written = recover(&mut disk, &name, walk.end, walk.len, &mut recovery)?;
-                let offsets = walk.offsets;
-                if offsets.len() == header.capacity as usize && !damaged.is_empty() {
-                    // Its footer needs offsets that are not known: it is mended as a whole.
-                    damaged.lose(first, header.capacity, "footer");
-                    closed.insert(first, Footer::lost(header.capacity, tip.1));
-                    Open::begin(next(tip, false), &mut buffer)
-                } else {
-                    Open { header, name, offsets, written, unsynced: false, new_name: false }
-                }
-            }
-        }
-    };
-    if head.is_none() {
-        head = last_closed_head(&disk, &closed, &mut damaged)?;
+    let open = found.last(last)?;
+    if found.head.is_none() {
+        found.last_closed_head()?;
     }
-    disk.change(|s| s.sync_dir())?;
+    found.disk.change(|s| s.sync_dir())?;
+    let Opening { mut disk, closed, damaged, tip, head, buffer, mut recovery, .. } = found;
     let first = closed.first_key_value().map_or(open.header.first, |(first, _)| *first);
     let newest = closed.last_key_value().map_or(open.header.first, |(first, _)| *first);
-    let side = Side::open(&mut disk, chain, (first, newest), &mut recovery)?;
+    side.open_attestations(&mut disk, (first, newest), &mut recovery)?;
     let (patch, scrub) = (None, Scrub::default());
     let mut log =
         BlockLog { disk, settings, closed, open, buffer, tip, head, side, damaged, patch, scrub };
@@ -153,7 +122,7 @@ fn read_headers(disk: &Disk, chain: ChainId, firsts: &[Height]) -> Result<Header
 
 /// Checks that a segment follows the one before it; what the first one follows is given by its
 /// own header, but block 1 follows the genesis.
-fn check_link(
+pub(super) fn check_link(
     name: &str,
     header: &SegmentHeader,
     is_first: bool,
@@ -175,136 +144,88 @@ fn check_link(
     Ok(())
 }
 
-/// Cuts what is behind the last whole record, and makes what is left durable; gives its length.
-fn recover(
-    disk: &mut Disk,
-    name: &str,
-    mut end: u64,
-    len: u64,
-    recovery: &mut Recovery,
-) -> Result<u64, LedgerError> {
-    if !stands(Defence::F35CutTornTail) {
-        end = len;
-    }
-    disk.rewrite(name, end)?;
-    if end < len {
-        recovery.cuts.push(Cut { file: name.to_owned(), at: end, bytes: len - end });
-    }
-    Ok(end)
-}
-
-struct Walk {
-    offsets: Vec<u64>,
-    end: u64,
-    len: u64,
-}
-
-/// A file that is missing between two others: its blocks come from others too.
-fn fill_gap(
-    first: Height,
-    header: Result<SegmentHeader, Flaw>,
-    tip: &mut (Height, Digest),
-    closed: &mut BTreeMap<Height, Footer>,
-    damaged: &mut Damaged,
-) {
-    let lowest = tip.0.next();
-    let count = first.0.saturating_sub(lowest.0);
-    let Ok(header) = header else { return };
-    if closed.is_empty() || count == 0 || count > u64::from(MAX_CAPACITY) {
-        return;
-    }
-    damaged.lose(lowest, count as u32, "the file is missing");
-    closed.insert(lowest, Footer::lost(count as u32, header.parent));
-    *tip = (Height(first.0 - 1), header.parent);
-}
-
-/// The footer of a closed segment; otherwise what is wrong with the segment.
-fn closed_segment(
-    disk: &Disk,
-    first: Height,
-    header: Result<SegmentHeader, Flaw>,
-    is_first: bool,
-    tip: (Height, Digest),
-) -> Result<Result<Footer, &'static str>, LedgerError> {
-    let name = segment_name(first);
-    let header = match header {
-        Ok(header) => header,
-        // Where it begins is known from its name; it must follow the one before it.
-        Err(flaw) if !is_first && first == tip.0.next() => return Ok(Err(flaw.field)),
-        Err(flaw) => return Err(damage(&name, 0, flaw.field)),
-    };
-    check_link(&name, &header, is_first, tip)?;
-    let mut window = Window::exact(disk.storage(), &name)?;
-    Ok(read_footer(&mut window, &header)?.map_err(|field| field.unwrap_or("footer end")))
-}
-
-/// Rebuilds the index of a segment that has no whole footer.
-fn walk(
-    disk: &Disk,
-    name: &str,
-    header: &SegmentHeader,
-    (tip, head, damaged): (&mut (Height, Digest), &mut Option<BlockHeader>, &mut Damaged),
-) -> Result<Walk, LedgerError> {
-    let mut window = Window::new(disk.storage(), name)?;
-    let (mut offsets, mut at, len) = (Vec::new(), SEGMENT_HEADER as u64, window.len());
-    while at < len {
-        let height = tip.0.next();
-        let full = offsets.len() == header.capacity as usize;
-        let record = if full {
-            // What is here is a torn footer.
-            Err(Flaw { field: "footer", short: false, resume: at })
-        } else {
-            read_block(&mut window, at, Some(height))?
-        };
-        match record {
-            Ok(record) if record.header.parent != tip.1 => {
-                return Err(block_damage(name, at, height, "parent"));
-            }
-            Ok(record) => {
-                offsets.push(at);
-                *tip = (height, record.hash);
-                *head = Some(record.header);
-                at = record.end;
-            }
-            Err(flaw) => {
-                let Some((found, record)) = next_block(&mut window, flaw.resume, height)? else {
-                    break;
+impl Opening {
+    /// A segment with another behind it.
+    fn closed(
+        &mut self,
+        first: Height,
+        header: Result<SegmentHeader, Flaw>,
+        next: &(Height, Result<SegmentHeader, Flaw>),
+    ) -> Result<(), LedgerError> {
+        self.fill_gap(first, header);
+        let footer = match self.footer_of(first, header)? {
+            Ok(footer) => footer,
+            // What is in it comes from others; the next segment says what must be its last hash.
+            Err(field) => {
+                let header = next.1.map_err(|flaw| damage(&segment_name(next.0), 0, flaw.field))?;
+                let count = u32::try_from(next.0.0 - first.0).ok();
+                let Some(count) = count.filter(|count| *count <= MAX_CAPACITY) else {
+                    return Err(damage(&segment_name(first), 0, field));
                 };
-                let number = record.header.height;
-                if number.0 >= header.first.0 + u64::from(header.capacity) {
-                    return Err(block_damage(name, at, height, flaw.field));
-                }
-                // No torn tail: a hole, of which the next whole block tells the end.
-                let count = (number.0 - height.0) as usize;
-                offsets.extend(std::iter::repeat_n(at, count));
-                damaged.note_run(height, count as u32, at, flaw.field);
-                *tip = (Height(number.0 - 1), record.header.parent);
-                at = found;
+                self.damaged.lose(first, count, field);
+                Footer::lost(count, header.parent)
             }
-        }
+        };
+        self.close(first, footer);
+        Ok(())
     }
-    Ok(Walk { offsets, end: at, len })
-}
 
-fn last_closed_head(
-    disk: &Disk,
-    closed: &BTreeMap<Height, Footer>,
-    damaged: &mut Damaged,
-) -> Result<Option<BlockHeader>, LedgerError> {
-    let Some((first, footer)) = closed.last_key_value() else { return Ok(None) };
-    let name = segment_name(*first);
-    let height = Height(first.0 + u64::from(footer.count) - 1);
-    if damaged.contains(height) {
-        return Ok(None);
+    pub(super) fn close(&mut self, first: Height, footer: Footer) {
+        self.tip = (footer.last_height(first), footer.last);
+        self.closed.insert(first, footer);
     }
-    let mut window = Window::exact(disk.storage(), &name)?;
-    let (at, _) = footer.extent(&mut window, footer.count - 1)?;
-    match read_block(&mut window, at, Some(height))? {
-        Ok(record) if record.hash == footer.last => Ok(Some(record.header)),
-        Ok(_) => Err(damage(&name, footer.start + 20, "footer head hash")),
-        Err(flaw) => {
-            damaged.note_run(height, 1, at, flaw.field);
-            Ok(None)
+
+    /// A file that is missing between two others: its blocks come from others too.
+    pub(super) fn fill_gap(&mut self, first: Height, header: Result<SegmentHeader, Flaw>) {
+        let lowest = self.tip.0.next();
+        let count = first.0.saturating_sub(lowest.0);
+        let Ok(header) = header else { return };
+        if self.closed.is_empty() || count == 0 || count > u64::from(MAX_CAPACITY) {
+            return;
         }
+        self.damaged.lose(lowest, count as u32, "the file is missing");
+        self.close(lowest, Footer::lost(count as u32, header.parent));
+    }
+
+    /// The footer of a closed segment; otherwise what is wrong with the segment.
+    fn footer_of(
+        &self,
+        first: Height,
+        header: Result<SegmentHeader, Flaw>,
+    ) -> Result<Result<Footer, &'static str>, LedgerError> {
+        let name = segment_name(first);
+        let is_first = self.closed.is_empty();
+        let header = match header {
+            Ok(header) => header,
+            // Where it begins is known from its name; it must follow the one before it.
+            Err(flaw) if !is_first && first == self.tip.0.next() => return Ok(Err(flaw.field)),
+            Err(flaw) => return Err(damage(&name, 0, flaw.field)),
+        };
+        check_link(&name, &header, is_first, self.tip)?;
+        let mut window = Window::exact(self.disk.storage(), &name)?;
+        Ok(read_footer(&mut window, &header)?.map_err(|field| field.unwrap_or("footer end")))
+    }
+
+    /// The header of the last block, when the last segment that has blocks is closed.
+    fn last_closed_head(&mut self) -> Result<(), LedgerError> {
+        let Some((first, footer)) = self.closed.last_key_value() else { return Ok(()) };
+        let (name, height) = (segment_name(*first), footer.last_height(*first));
+        if self.damaged.contains(height) {
+            return Ok(());
+        }
+        let mut window = Window::exact(self.disk.storage(), &name)?;
+        let (place, field) = match footer.extent(&mut window, footer.count - 1)? {
+            None => (footer.start, "index entry"),
+            Some((at, _)) => match read_block(&mut window, at, Some(height))? {
+                Ok(record) if record.hash == footer.last => {
+                    self.head = Some(record.header);
+                    return Ok(());
+                }
+                Ok(_) => return Err(damage(&name, footer.start + 20, "footer head hash")),
+                Err(flaw) => (at, flaw.field),
+            },
+        };
+        self.damaged.note_run(height, 1, place, field);
+        Ok(())
     }
 }

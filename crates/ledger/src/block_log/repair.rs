@@ -34,8 +34,9 @@ pub(super) struct Damaged {
 }
 
 impl Damaged {
-    pub(super) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+    /// Whether `first` is one, or one above it.
+    pub(super) fn reaches(&self, first: Height) -> bool {
+        self.blocks.last_key_value().is_some_and(|(last, _)| *last >= first)
     }
 
     pub(super) fn contains(&self, height: Height) -> bool {
@@ -156,7 +157,7 @@ impl BlockLog {
         }
         let segment = self.segment_of(height).expect("damage lies in the log");
         if let Some(footer) = self.closed.get(&segment)
-            && height.0 == segment.0 + u64::from(footer.count) - 1
+            && height == footer.last_height(segment)
         {
             return Ok(Some(footer.last));
         }
@@ -221,7 +222,7 @@ impl BlockLog {
 
     fn last_of(&self, segment: Height) -> Height {
         match self.closed.get(&segment) {
-            Some(footer) => Height(segment.0 + u64::from(footer.count) - 1),
+            Some(footer) => footer.last_height(segment),
             None => self.tip.0,
         }
     }

@@ -1,12 +1,18 @@
 //! What is said about blocks: certificates in one file, attestations in one file a segment.
+//!
+//! Each record proves itself, and none is needed: what a later certificate covers needs no earlier
+//! one, and the other replicas have them all. So a record that cannot be read is as if it had never
+//! been put, when the files are opened ([`salvage`]) and later.
 
 use super::Recovery;
 use crate::LedgerError;
 use crate::disk::Disk;
-use crate::records::{self, Ahead, FileKind, Ident, Record, RecordFile, damage};
+use crate::records::{Ahead, FileKind, Ident, LIMIT, Record, RecordFile, damage};
+use crate::salvage;
 use crate::segment::{attestation_name, parse_name};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use tercio_types::{
     CertifiedCheckpoint, ChainId, Digest, Height, MAX_REPLICAS, ReplicaId, SeqNum, SignatureBytes,
     Suite,
@@ -29,6 +35,9 @@ pub(crate) fn certificate(record: &Record) -> Result<CertifiedCheckpoint, Ledger
     let found = CertifiedCheckpoint::from_bytes(&record.bytes, Suite::default()).map_err(bad)?;
     if found.checkpoint.height.0 != record.tag {
         return Err(damage(CERTIFICATES, record.offset, "height of the certificate"));
+    }
+    if found.checkpoint.height.0 >= LIMIT || found.checkpoint.seq.0 >= LIMIT {
+        return Err(damage(CERTIFICATES, record.offset, "number of the certificate"));
     }
     Ok(found)
 }
@@ -83,42 +92,57 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Opens the files; those of attestations from segment `newest` on, and removes those from
-    /// before segment `first` that an interrupted pruning left.
+    /// Opens the certificates.
     pub(super) fn open(
         disk: &mut Disk,
         chain: ChainId,
-        (first, newest): (Height, Height),
         recovery: &mut Recovery,
     ) -> Result<Self, LedgerError> {
-        let names = disk.storage().list()?;
         let ident = certificates_ident(chain);
         let mut index = BTreeMap::new();
-        let certificates = if names.iter().any(|name| name == CERTIFICATES) {
-            let (file, all, cut) =
-                RecordFile::recover(disk, CERTIFICATES.to_owned(), ident, Ahead::NONE)?;
-            recovery.cuts.extend(cut);
+        let name = CERTIFICATES.to_owned();
+        let certificates = if disk.storage().list()?.contains(&name) {
+            let (file, all, cuts) =
+                salvage::recover(disk, name, ident, |record| certificate(record).is_ok())?;
+            recovery.cuts.extend(cuts);
             for record in &all {
                 let seq = certificate(record)?.checkpoint.seq;
                 index.insert(Height(record.tag), Place { seq, offset: record.offset });
             }
             file
         } else {
-            RecordFile::new(CERTIFICATES.to_owned(), ident, Ahead::NONE)
+            RecordFile::new(name, ident, Ahead::NONE)
         };
-        let mut attestations = BTreeMap::new();
+        Ok(Self { chain, certificates, index, attestations: BTreeMap::new() })
+    }
+
+    /// Opens the attestations from segment `newest` on, and removes those from before segment
+    /// `first` that an interrupted pruning left.
+    pub(super) fn open_attestations(
+        &mut self,
+        disk: &mut Disk,
+        (first, newest): (Height, Height),
+        recovery: &mut Recovery,
+    ) -> Result<(), LedgerError> {
+        let names = disk.storage().list()?;
         for segment in names.iter().filter_map(|name| parse_name(name, "attest")) {
+            let name = attestation_name(segment);
             if segment < first {
-                disk.change(|s| s.remove(&attestation_name(segment)))?;
+                disk.change(|s| s.remove(&name))?;
             } else if segment >= newest {
-                let ident = attestations_ident(chain, segment);
-                let (file, _, cut) =
-                    RecordFile::recover(disk, attestation_name(segment), ident, Ahead::NONE)?;
-                recovery.cuts.extend(cut);
-                attestations.insert(segment, file);
+                let ident = attestations_ident(self.chain, segment);
+                let keeps = |record: &Record| attestation(&name, record).is_ok();
+                let (file, _, cuts) = salvage::recover(disk, name.clone(), ident, keeps)?;
+                recovery.cuts.extend(cuts);
+                self.attestations.insert(segment, file);
             }
         }
-        Ok(Self { chain, certificates, index, attestations })
+        Ok(())
+    }
+
+    /// The height of the highest checkpoint that has a certificate; 0 without any.
+    pub(super) fn certified(&self) -> Height {
+        self.index.last_key_value().map_or(Height(0), |(height, _)| *height)
     }
 
     pub(super) fn flush(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {
@@ -152,19 +176,47 @@ impl Side {
         disk: &Disk,
         height: Height,
     ) -> Result<Option<CertifiedCheckpoint>, LedgerError> {
-        let place = self.index.range(height..).next();
-        place.map(|(_, place)| self.read(disk, *place)).transpose()
+        self.first_readable(disk, self.index.range(height..).map(|(_, place)| *place))
     }
 
     pub(super) fn latest_certificate(
         &self,
         disk: &Disk,
     ) -> Result<Option<CertifiedCheckpoint>, LedgerError> {
-        self.index.last_key_value().map(|(_, place)| self.read(disk, *place)).transpose()
+        self.first_readable(disk, self.index.values().rev().copied())
     }
 
-    fn read(&self, disk: &Disk, place: Place) -> Result<CertifiedCheckpoint, LedgerError> {
-        certificate(&self.certificates.read(disk, place.offset)?)
+    fn first_readable(
+        &self,
+        disk: &Disk,
+        places: impl Iterator<Item = Place>,
+    ) -> Result<Option<CertifiedCheckpoint>, LedgerError> {
+        for place in places {
+            if let Some((_, found)) = self.read(disk, place)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A certificate, with its encoding; `None` when it cannot be read any more.
+    fn read(
+        &self,
+        disk: &Disk,
+        place: Place,
+    ) -> Result<Option<(Bytes, CertifiedCheckpoint)>, LedgerError> {
+        let read = self.certificates.read(disk, place.offset);
+        match read.and_then(|record| Ok((record.bytes.clone(), certificate(&record)?))) {
+            Ok(found) => Ok(Some(found)),
+            Err(LedgerError::Damage { .. }) => Ok(None),
+            // The file is gone, or ends too early.
+            Err(LedgerError::Io(error))
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) =>
+            {
+                Ok(None)
+            }
+            Err(other) => Err(other),
+        }
     }
 
     pub(super) fn put_attestation(
@@ -204,20 +256,20 @@ impl Side {
         if !disk.storage().list()?.contains(&name) {
             return Ok(vec![]);
         }
-        let ident = attestations_ident(self.chain, segment);
-        let contents = records::read_all(disk.storage(), &name, &ident)?;
-        let mut all = Vec::new();
-        for record in contents.records.iter().filter(|record| record.tag == height.0) {
-            let Attestation { block, signatures } = attestation(&name, record)?;
-            all.extend(signatures.into_iter().map(|(replica, s)| (block, replica, s)));
-        }
-        Ok(all)
+        let storage = disk.storage();
+        let whole = salvage::scan(storage, &name, segment.0, None, |_| true)?.records;
+        let of_block = whole.iter().filter(|record| record.tag == height.0);
+        let said = of_block.filter_map(|record| attestation(&name, record).ok());
+        let each = |Attestation { block, signatures }| {
+            signatures.into_iter().map(move |(replica, signature)| (block, replica, signature))
+        };
+        Ok(said.flat_map(each).collect())
     }
 
     /// Forgets what is attested about blocks before `first`, whose files go, and what is certified
     /// of blocks before `lowest`, the lowest that has a file still: whoever opens the log before
     /// that is removed serves it, with its certificates. The certificate of the block right before
-    /// it is kept, and the latest.
+    /// it is kept, and the latest; one that cannot be read goes too.
     pub(super) fn prune(
         &mut self,
         disk: &mut Disk,
@@ -232,13 +284,17 @@ impl Side {
         }
         let kept = self.index.split_off(&base);
         let mut content: Vec<(u64, Bytes)> = Vec::with_capacity(kept.len());
-        for (height, place) in &kept {
-            content.push((height.0, self.certificates.read(disk, place.offset)?.bytes));
+        let mut places = Vec::with_capacity(kept.len());
+        for (height, place) in kept {
+            if let Some((bytes, _)) = self.read(disk, place)? {
+                content.push((height.0, bytes));
+                places.push((height, place));
+            }
         }
         let (image, offsets) = RecordFile::image(&certificates_ident(self.chain), &content);
         disk.change(|s| s.write_atomic(CERTIFICATES, &image))?;
         self.certificates.replaced(image.len() as u64);
-        self.index = (kept.into_iter().zip(offsets))
+        self.index = (places.into_iter().zip(offsets))
             .map(|((height, place), offset)| (height, Place { offset, ..place }))
             .collect();
         Ok(())

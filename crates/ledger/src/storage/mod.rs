@@ -5,7 +5,7 @@ mod mem;
 
 pub use dir::DirStorage;
 pub use dir::describe;
-pub use mem::MemStorage;
+pub use mem::{MediaFault, MemStorage};
 
 use std::io;
 
@@ -15,9 +15,10 @@ pub(crate) const TEMPORARY: &str = ".tmp";
 /// A flat directory of files that grow at their end, are written over, renamed and removed.
 ///
 /// What is assumed: bytes for which [`Storage::sync`] returned, in a file whose name
-/// [`Storage::sync_dir`] covered, survive every crash. Of later appends, a prefix survives,
-/// possibly with damaged bytes at its end. Of later writes over other bytes, each sector of 512
-/// bytes is as it was or as it was to be, whatever became of the others. Creations, renames and
+/// [`Storage::sync_dir`] covered, survive every crash. Of later writes, each sector of 512 bytes
+/// is as it was or as it was to be, whatever became of the others: an append was to be behind what
+/// is zeros, so that it may leave a hole of zeros with whole bytes behind it. Of later appends only
+/// a part of the length may be there, possibly with wrong bytes at its end. Creations, renames and
 /// removals since the last `sync_dir` have each happened or not; a rename is never half done.
 ///
 /// Every error names the file.

@@ -145,3 +145,26 @@ pub(crate) fn log_of(n: u64, blocks_per_segment: u32) -> (MemStorage, Vec<(Block
     log.sync().unwrap();
     (storage, all)
 }
+
+/// The same, all of it certified.
+pub(crate) fn certified_log_of(
+    n: u64,
+    blocks_per_segment: u32,
+) -> (MemStorage, Vec<(BlockHeader, Bytes)>) {
+    let (storage, all) = log_of(n, blocks_per_segment);
+    certify_at(&storage, blocks_per_segment, &all, n);
+    (storage, all)
+}
+
+/// Puts the certificate of a block.
+pub(crate) fn certify_at(
+    storage: &MemStorage,
+    blocks_per_segment: u32,
+    all: &[(BlockHeader, Bytes)],
+    height: u64,
+) {
+    let (mut log, _) = open(storage, blocks_per_segment);
+    let checkpoint = checkpoint(&all[height as usize - 1].0);
+    log.put_certificate(&certify(checkpoint, &[0, 1, 2])).unwrap();
+    log.sync().unwrap();
+}

@@ -1,9 +1,12 @@
 //! The log: all that is written.
 //!
 //! - A record of the write-ahead log is acknowledged once it is durable, in the sense of the
-//!   durability that was asked for, together with all before it.
-//! - Old records go only when the blocks that replace them are as durable as they were. Their files
-//!   are removed elsewhere ([`Removal`](tercio_ledger::Removal)).
+//!   durability that was asked for, together with all before it. So are the blocks that a signed
+//!   checkpoint stands for: one fsync of the block log a checkpoint, in the commit of its group.
+//! - The record of a stable checkpoint replaces all before. It is appended when certificate and
+//!   blocks are as durable as those were, by one command ([`ToLog::Stable`]), so that no commit comes
+//!   between. Then the old records go; their files are removed elsewhere
+//!   ([`Removal`](tercio_ledger::Removal)).
 //! - A snapshot is written when the checkpoint that it stands for has a certificate, in slices
 //!   ([`LogStage::work`]), each made durable on its own, so that nothing waits long behind one.
 //! - At most five snapshots are in memory: when two that were overtaken are still to be let go of,
@@ -27,9 +30,9 @@ use std::sync::Arc;
 use tercio_consensus::PersistId;
 use tercio_execution::Snapshot;
 use tercio_ledger::{BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, Wal};
+use tercio_types::zoo::{Defence, stands};
 use tercio_types::{
-    CertifiedCheckpoint, ClientId, Digest, Height, ReplicaId, RequestWindow, SeqNum,
-    SignatureBytes, Suite,
+    CertifiedCheckpoint, ClientId, Digest, Height, ReplicaId, RequestWindow, SignatureBytes, Suite,
 };
 
 /// How many attestations wait for their block.
@@ -63,6 +66,10 @@ pub struct LogStage {
     acknowledged: PersistId,
     /// Whether anything waits to be handed to the storage.
     dirty: bool,
+    /// The height up to which this stage knows the blocks to be durable, and the one up to which the
+    /// next commit makes them so.
+    durable: Height,
+    durable_next: Height,
     /// Attestations of blocks that are not here yet: a quorum of the others may be ahead.
     early: BTreeMap<Height, (Digest, Vec<(ReplicaId, SignatureBytes)>)>,
     suite: Suite,
@@ -94,9 +101,13 @@ impl LogStage {
         snapshots: SnapshotStore,
         staging: Staging,
     ) -> Self {
+        // Opening makes durable what it finds.
+        let durable = blocks.tip().0;
         Self {
             suite,
             wal,
+            durable,
+            durable_next: durable,
             blocks,
             snapshots,
             staging,
@@ -133,7 +144,15 @@ impl LogStage {
                 self.appended = id;
                 self.dirty = true;
             }
-            ToLog::Prune(stable) => self.prune(stable, out)?,
+            ToLog::PersistBlocks { id, height } => {
+                assert!(height <= self.blocks.tip().0, "blocks come before what stands on them");
+                self.durable_next = self.durable_next.max(height);
+                self.appended = id;
+                self.dirty = true;
+            }
+            ToLog::Stable { certificate, id, record } => {
+                self.stabilize(certificate, id, &record, out)?;
+            }
             ToLog::Certificate(certificate) => {
                 self.blocks.put_certificate(&certificate)?;
                 self.certified = Some(certificate);
@@ -200,10 +219,39 @@ impl LogStage {
         Ok(())
     }
 
-    /// Old records are replaced by blocks, which therefore come first.
-    fn prune(&mut self, stable: SeqNum, out: &mut Outbox) -> Result<(), LedgerError> {
-        self.blocks.sync()?;
-        out.removals.extend(self.wal.prune(stable.0)?);
+    /// The record of a stable checkpoint follows what it stands on, and old records go last.
+    fn stabilize(
+        &mut self,
+        certificate: Arc<CertifiedCheckpoint>,
+        id: PersistId,
+        record: &[u8],
+        out: &mut Outbox,
+    ) -> Result<(), LedgerError> {
+        let (seq, height) = (certificate.checkpoint.seq, certificate.checkpoint.height);
+        if stands(Defence::F45StateFollows) {
+            self.sync_blocks(height)?;
+            self.blocks.put_certificate(&certificate)?;
+            self.blocks.sync_side()?;
+            self.wal.append(0, record)?;
+        } else {
+            // What a commit could do that came before certificate and blocks were durable.
+            self.blocks.put_certificate(&certificate)?;
+            self.wal.append(0, record)?;
+            self.wal.sync()?;
+        }
+        self.appended = id;
+        self.dirty = true;
+        out.removals.extend(self.wal.prune(seq.0)?);
+        self.certified = Some(certificate);
+        self.keep_snapshot()
+    }
+
+    /// Makes the blocks durable up to `height` at least.
+    fn sync_blocks(&mut self, height: Height) -> Result<(), LedgerError> {
+        if self.durable < height {
+            self.blocks.sync_blocks()?;
+            self.durable = self.blocks.tip().0;
+        }
         Ok(())
     }
 
@@ -318,6 +366,17 @@ impl LogStage {
         self.dirty
     }
 
+    /// Hands everything to the storage; nothing is acknowledged, and a [`Self::commit`] follows before
+    /// the next command.
+    ///
+    /// # Errors
+    /// When the storage fails; the replica stops then.
+    pub fn write(&mut self) -> Result<(), NodeError> {
+        self.blocks.flush()?;
+        self.wal.flush()?;
+        Ok(())
+    }
+
     /// Hands everything to the storage, with `sync` makes the write-ahead log durable, and
     /// acknowledges.
     ///
@@ -327,11 +386,10 @@ impl LogStage {
         if !self.dirty {
             return Ok(());
         }
-        self.blocks.flush()?;
+        self.write()?;
         if sync {
+            self.sync_blocks(self.durable_next)?;
             self.wal.sync()?;
-        } else {
-            self.wal.flush()?;
         }
         self.dirty = false;
         if self.acknowledged < self.appended {

@@ -48,8 +48,23 @@ pub enum ToLog {
         /// What to append.
         record: Bytes,
     },
-    /// Records that belong to numbers up to this one may go.
-    Prune(SeqNum),
+    /// Make the blocks up to this height durable, which the log has, and all records before.
+    PersistBlocks {
+        /// Acknowledged when they are.
+        id: PersistId,
+        /// The height.
+        height: Height,
+    },
+    /// A checkpoint is stable and executed: keep its certificate and the blocks up to it durably,
+    /// then append the record, then let go of the records that both replace.
+    Stable {
+        /// The certificate.
+        certificate: Arc<CertifiedCheckpoint>,
+        /// Acknowledged when the record is durable.
+        id: PersistId,
+        /// What to append.
+        record: Bytes,
+    },
     /// Keep a certificate; a snapshot of its checkpoint is kept with it.
     Certificate(Arc<CertifiedCheckpoint>),
     /// Keep signatures on a block.

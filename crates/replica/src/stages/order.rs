@@ -91,6 +91,7 @@ pub struct OrderStage<P: Protocol> {
     manners: Manners,
     dropped: BTreeMap<&'static str, u64>,
     evidence: BTreeMap<&'static str, u64>,
+    accused: BTreeMap<ReplicaId, &'static str>,
 }
 
 impl<P: Protocol> OrderStage<P> {
@@ -127,6 +128,7 @@ impl<P: Protocol> OrderStage<P> {
             manners: Manners::default(),
             dropped: BTreeMap::new(),
             evidence: BTreeMap::new(),
+            accused: BTreeMap::new(),
         }
     }
 
@@ -421,13 +423,17 @@ impl<P: Protocol> OrderStage<P> {
                 Effect::Persist { id, tag, record } => {
                     out.log.push_back(ToLog::Persist { id, tag, record });
                 }
-                Effect::PruneLog(seq) => out.log.push_back(ToLog::Prune(seq)),
+                Effect::PersistBlocks { id, height } => {
+                    out.log.push_back(ToLog::PersistBlocks { id, height });
+                }
+                Effect::Stable { certificate, id, record } => {
+                    out.log.push_back(ToLog::Stable { certificate, id, record });
+                }
                 Effect::Deliver(delivery) => {
                     self.executing += 1;
                     let view = self.protocol.view();
                     out.execute.push_back(ToExecute::Deliver { delivery, view });
                 }
-                Effect::Stable(certificate) => out.log.push_back(ToLog::Certificate(certificate)),
                 Effect::CatchUp(certificate) => {
                     self.wanted = Some(certificate);
                     self.begin_catch_up(now, out);
@@ -462,6 +468,7 @@ impl<P: Protocol> OrderStage<P> {
                 }
                 Effect::Evidence(evidence) => {
                     *self.evidence.entry(evidence.reason()).or_default() += 1;
+                    self.accused.extend(evidence.replica().map(|by| (by, evidence.reason())));
                     if let Evidence::Divergence { replica, seq, what, state } = evidence
                         && let Some((number, request)) =
                             self.divergences.differs(replica, seq, what, state)
@@ -545,6 +552,7 @@ impl<P: Protocol> OrderStage<P> {
             protocol: self.protocol.status(),
             dropped,
             evidence: self.evidence.clone(),
+            accused: self.accused.clone(),
             divergences: self.divergences.found().clone(),
             checked: self.nic.checked(),
             links: BTreeMap::new(),

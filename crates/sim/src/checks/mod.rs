@@ -6,6 +6,9 @@
 //! - [`ExactlyOnce`]: every operation was asked for, and is executed at most once.
 //! - [`Durability`]: what was acknowledged to a client is in every correct replica's chain.
 //! - [`Bounds`]: what a replica keeps in memory stays within the stated bounds.
+//! - [`Reads`]: what a client reads is what the state was.
+//! - [`Blame`]: evidence names no correct replica.
+//! - [`Cover`]: stable checkpoints never go back, and cover everything once all is quiet.
 //!
 //! Liveness after healing is the end of a run: see [`crate::run`].
 //!
@@ -13,17 +16,23 @@
 //! and its own word on where it stands.
 
 mod agreement;
+mod blame;
 mod bounds;
+mod cover;
 mod durability;
 mod exactly_once;
 mod promises;
+mod reads;
 mod views;
 
 pub use agreement::Agreement;
+pub use blame::Blame;
 pub use bounds::{Bounds, Held};
+pub use cover::Cover;
 pub use durability::Durability;
 pub use exactly_once::ExactlyOnce;
 pub use promises::{Promises, kinds};
+pub use reads::Reads;
 pub use views::Views;
 
 use std::fmt;

@@ -47,6 +47,23 @@ fn tells_of(left: &ViewChange, kind: Kind, view: View, seq: SeqNum, digest: Dige
     claims.iter().any(|c| (c.seq, c.digest) == (seq, digest) && c.view >= view)
 }
 
+/// Whether a VIEW-CHANGE tells of a vote as far as rule V1 asks: P has for each number what
+/// prepared in the latest view, and Q the six digests that were accepted latest.
+fn covers(left: &ViewChange, kind: Kind, view: View, seq: SeqNum, digest: Digest) -> bool {
+    if kind == kinds::COMMIT {
+        let at = left.prepared.iter().filter(|claim| claim.seq == seq);
+        return at
+            .into_iter()
+            .any(|claim| claim.view > view || claim.view == view && claim.digest == digest);
+    }
+    let at = || left.preprepared.iter().filter(|claim| claim.seq == seq);
+    let told = at().any(|claim| claim.digest == digest && claim.view >= view);
+    told || at().filter(|claim| claim.digest != digest && claim.view > view).count() >= Q_DIGESTS
+}
+
+/// The most digests that Q has for one number.
+const Q_DIGESTS: usize = 6;
+
 /// What all correct replicas have promised.
 #[derive(Clone, Debug, Default)]
 pub struct Promises {
@@ -104,12 +121,29 @@ impl Promises {
         }
     }
 
-    /// A correct replica sent a VIEW-CHANGE with this content.
-    pub fn left(&mut self, by: ReplicaId, content: ViewChange) {
+    /// A correct replica sent a VIEW-CHANGE with this content: it tells of every vote above its
+    /// certificate that the replica ever sent in a view below, as P and Q of rule V1 do.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn left(&mut self, by: ReplicaId, content: ViewChange) -> Result<(), Violation> {
         let said = self.said.entry(by).or_default();
+        let low = content.low();
+        for (&(kind, view, seq), &digest) in &said.votes {
+            let binds = kind != kinds::PRE_PREPARE && view < content.view && seq > low;
+            demand(!binds || covers(&content, kind, view, seq, digest), "promises", || {
+                let name = kind_name(kind);
+                format!(
+                    "{by:?} left for view {} without a word of the {name} for {digest:?} that it \
+                     sent at view {view} seq {seq}, above its certificate for {low}",
+                    content.view
+                )
+            })?;
+        }
         if said.left.as_ref().is_none_or(|left| left.view < content.view) {
             said.left = Some(content);
         }
+        Ok(())
     }
 
     /// A replica has lost its log. It may leave for the view that it left for before, in other words:
@@ -132,6 +166,7 @@ impl Promises {
 mod tests {
     use super::*;
     use tercio_consensus::pbft::Claimed;
+    use tercio_types::{CertifiedCheckpoint, Checkpoint, Epoch, Height, Timestamp};
 
     const ME: ReplicaId = ReplicaId(2);
 
@@ -159,7 +194,9 @@ mod tests {
         let (prepared, preprepared) = (vec![claim(2)], vec![claim(2), claim(3)]);
         let view = View(2);
         let content = ViewChange { view, stable: None, prepared, preprepared, blamed: vec![] };
-        check.left(ME, content);
+        assert!(check.clone().left(ME, content.clone()).is_err(), "no word of the first");
+        let stable = certificate(1);
+        check.left(ME, ViewChange { stable, ..content }).unwrap();
         check.sent(ME, &key(kinds::PREPARE, 0, 1, 7)).unwrap();
         assert!(check.sent(ME, &key(kinds::COMMIT, 1, 1, 7)).is_err());
         check.sent(ME, &key(kinds::COMMIT, 2, 1, 7)).unwrap();
@@ -167,6 +204,85 @@ mod tests {
         check.sent(ME, &key(kinds::COMMIT, 1, 2, 7)).unwrap();
         check.sent(ME, &key(kinds::PREPARE, 1, 3, 7)).unwrap();
         assert!(check.sent(ME, &key(kinds::COMMIT, 1, 3, 7)).is_err());
+    }
+
+    fn certificate(seq: u64) -> Option<CertifiedCheckpoint> {
+        let zero = Digest::default();
+        let checkpoint = Checkpoint {
+            seq: SeqNum(seq),
+            height: Height(seq),
+            block: zero,
+            results: zero,
+            state: zero,
+            clients: zero,
+            membership: zero,
+            epoch: Epoch(0),
+            time: Timestamp(1),
+        };
+        Some(CertifiedCheckpoint { checkpoint, signatures: vec![] })
+    }
+
+    /// Rule V1: P and Q tell of what was sent above the certificate, however long ago.
+    #[test]
+    fn a_view_change_that_keeps_a_vote_to_itself_is_caught() {
+        let claim = |seq, digest, view| Claimed {
+            seq: SeqNum(seq),
+            digest: Digest([digest; 32]),
+            view: View(view),
+        };
+        let leaves = |prepared: &[Claimed], preprepared: &[Claimed], low: u64| ViewChange {
+            view: View(3),
+            stable: (low > 0).then(|| certificate(low)).flatten(),
+            prepared: prepared.to_vec(),
+            preprepared: preprepared.to_vec(),
+            blamed: vec![],
+        };
+        let mut check = Promises::default();
+        check.sent(ME, &key(kinds::PREPARE, 1, 9, 7)).unwrap();
+        check.sent(ME, &key(kinds::COMMIT, 1, 9, 7)).unwrap();
+        let told = claim(9, 7, 1);
+        check.clone().left(ME, leaves(&[told], &[told], 8)).unwrap();
+        check.clone().left(ME, leaves(&[], &[], 9)).unwrap();
+        // What prepared later stands for what prepared before; a vote in a view that it does not
+        // leave is nobody's business yet.
+        check.clone().left(ME, leaves(&[claim(9, 8, 2)], &[told, claim(9, 8, 2)], 8)).unwrap();
+        check.sent(ME, &key(kinds::PREPARE, 3, 10, 7)).unwrap();
+        check.clone().left(ME, leaves(&[told], &[told], 0)).unwrap();
+        for (prepared, preprepared) in [
+            (&[][..], &[told][..]),
+            (&[told], &[]),
+            (&[claim(9, 7, 0)], &[told]),
+            (&[claim(9, 8, 1)], &[told]),
+            (&[told], &[claim(9, 7, 0)]),
+            (&[told], &[claim(9, 8, 2)]),
+        ] {
+            let violation = check.clone().left(ME, leaves(prepared, preprepared, 8)).unwrap_err();
+            assert!(violation.seen.contains("without a word"), "{violation}");
+        }
+        // A log that was lost is no excuse: what it held lies below the certificate.
+        check.lost_log(ME);
+        assert!(check.left(ME, leaves(&[], &[], 8)).is_err());
+    }
+
+    /// Q has six digests a number; the oldest view's go first.
+    #[test]
+    fn q_may_drop_what_six_later_ones_displaced() {
+        let claim = |digest, view| Claimed {
+            seq: SeqNum(1),
+            digest: Digest([digest; 32]),
+            view: View(view),
+        };
+        let leaves = |later: u8| ViewChange {
+            view: View(9),
+            stable: None,
+            prepared: vec![],
+            preprepared: (1..=later).map(|i| claim(i, u64::from(i))).collect(),
+            blamed: vec![],
+        };
+        let mut check = Promises::default();
+        check.sent(ME, &key(kinds::PREPARE, 0, 1, 99)).unwrap();
+        check.clone().left(ME, leaves(6)).unwrap();
+        assert!(check.left(ME, leaves(5)).is_err());
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use super::{Fate, Happening, Passing, World};
 use crate::checks::kinds;
-use crate::trace::{Short, peek_key};
+use crate::trace::peek_key;
 use crate::{Crash, Violation};
 use bytes::Bytes;
-use tercio_client::OpResult;
-use tercio_types::{Principal, ReplicaId, ReplicaSet, RequestSeq, SeqNum, View};
+use tercio_types::{Principal, ReplicaId, ReplicaSet, SeqNum, View};
 use tercio_wire::Key;
 
 impl World {
@@ -27,10 +26,9 @@ impl World {
                 self.work(i)
             }
             (Principal::Client(id), Principal::Replica(replica)) => {
-                let i = id.0 as usize - 1;
                 // A client that a script plays has no core; it hears nothing.
-                let Some(customer) = self.customers.get_mut(i) else { return Ok(()) };
-                customer.handle_frame(replica, bytes, self.now);
+                let Some(i) = self.place_of(id) else { return Ok(()) };
+                self.customers[i].handle_frame(replica, bytes, self.now);
                 self.serve(i)
             }
             (Principal::Client(_), Principal::Client(_)) => Ok(()),
@@ -64,8 +62,9 @@ impl World {
                 self.schedule(self.now + time, Happening::Arrival { from, to, bytes });
             }
             Fate::Pass => {
-                for at in self.network.arrivals(from, to, self.now, &mut self.rng) {
-                    let bytes = self.network.damaged(bytes.clone(), &mut self.rng);
+                let (link, kind) = ((from, to), key.map(|key| key.kind));
+                for at in self.network.arrivals(link, kind, self.now, &mut self.rng) {
+                    let bytes = self.network.damaged(link, bytes.clone(), &mut self.rng);
                     self.schedule(at, Happening::Arrival { from, to, bytes });
                 }
             }
@@ -87,35 +86,6 @@ impl World {
         }
     }
 
-    /// Lets a client send and hear what it has.
-    pub(super) fn serve(&mut self, i: usize) -> Result<(), Violation> {
-        let client = self.customers[i].id();
-        while let Some((to, bytes)) = self.customers[i].poll_send() {
-            self.send(Principal::Client(client), Principal::Replica(to), bytes);
-        }
-        while let Some(completion) = self.customers[i].poll_completion() {
-            let first = completion.first;
-            let results = completion.outcome.map_err(|failure| {
-                Violation::new("liveness", format!("client {client}, request {first}: {failure}"))
-            })?;
-            for (seq, result) in (first.0..).zip(results) {
-                let seq = RequestSeq(seq);
-                let OpResult::Executed(result) = result else {
-                    let seen = format!("client {client} got {result:?} for request {seq}");
-                    return Err(Violation::new("exactly once", seen));
-                };
-                let place = result.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-                let place = place.ok_or_else(|| {
-                    Violation::new("durability", "a result that no witness gives")
-                })?;
-                self.checks.durability.acknowledged(client, seq, place)?;
-            }
-            let who = Short(Principal::Client(client));
-            self.trace.note(self.now, format_args!("{who} has the results from {first} on"));
-        }
-        Ok(())
-    }
-
     /// Lets a replica work, and looks at all that comes of it.
     pub(super) fn work(&mut self, i: usize) -> Result<(), Violation> {
         let (wanted, outcome) = self.hosts[i].work(self.now);
@@ -125,7 +95,10 @@ impl World {
         if self.hosts[i].is_correct() {
             self.observe_sent(id, &wanted)?;
         }
+        let truth = (self.hosts[i].role() == Some("false source")).then(|| wanted.clone());
         for (to, bytes) in self.hosts[i].act(wanted) {
+            let lie = truth.as_ref().is_some_and(|truth| truth.iter().all(|(_, b)| *b != bytes));
+            self.tally.false_answers += u64::from(lie);
             self.send(from, to, bytes);
         }
         match outcome {

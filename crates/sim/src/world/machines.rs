@@ -13,6 +13,7 @@ impl World {
     pub fn start(&mut self, id: ReplicaId) -> Result<(), Violation> {
         let i = id.index();
         self.checks.durability.restarted(id);
+        self.checks.cover.restarted(id);
         let started = self.hosts[i].start(self.now);
         self.observe_deeds(i)?;
         match started {
@@ -49,6 +50,7 @@ impl World {
         }
         self.trace.note(self.now, format_args!("{id:?} goes down: {how:?}"));
         self.hosts[i].stop(how);
+        self.checks.cover.restarted(id);
         if how == Crash::Kill {
             // A dead process resets its connections; a machine without power just falls silent.
             for c in 0..self.customers.len() {
@@ -105,7 +107,7 @@ impl World {
     /// # Errors
     /// When it does not start.
     pub fn restart(&mut self, id: ReplicaId) -> Result<(), Violation> {
-        if self.hosts[id.index()].is_up() {
+        if self.hosts[id.index()].is_up() || self.gone.contains(id) {
             return Ok(());
         }
         self.trace.note(self.now, format_args!("{id:?} starts again"));
@@ -115,6 +117,14 @@ impl World {
             self.serve(c)?;
         }
         self.start(id)
+    }
+
+    /// Takes a machine down for good.
+    pub fn lose_for_good(&mut self, id: ReplicaId, how: Crash) {
+        if self.gone.insert(id) {
+            self.trace.note(self.now, format_args!("{id:?} is gone for good"));
+            self.crash(id, how);
+        }
     }
 
     /// The primary of the greatest view that a running correct replica is in.
@@ -159,6 +169,8 @@ impl World {
                     self.plan(self.now + pause, Act::Restart(id));
                 }
             }
+            Act::AddClient(by) => self.add_client(by),
+            Act::Gone(id) => self.lose_for_good(id, Crash::Power),
             Act::Partition(parts) => self.network.partition(parts),
             Act::IsolatePrimary => {
                 let others: Vec<_> = self.cast.replicas().map(Principal::Replica).collect();

@@ -3,137 +3,33 @@
 //! Nothing here runs in parallel and nothing asks the real clock: a world is a function of its
 //! seed and of what the script does to it. Every checker looks at every event.
 
+mod acts;
 mod frames;
+mod loads;
 mod machines;
+mod settings;
+mod tally;
 mod watch;
 
+pub use acts::{Act, Fate, Gate, Passing};
+pub use settings::{WorldSettings, small_settings};
+pub use tally::Tally;
+
 use crate::checks::{
-    Agreement, Bounds, Durability, ExactlyOnce, Promises, Views, Violation, demand,
+    Agreement, Bounds, Cover, Durability, ExactlyOnce, Promises, Reads, Views, Violation, demand,
 };
-use crate::customer::{Asked, Customer, Workload};
+use crate::customer::Customer;
 use crate::liar::Liar;
-use crate::network::{Network, Quality};
+use crate::network::Network;
 use crate::trace::Clock;
 use crate::{Cast, Crash, Host, Rng, Trace};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_client::ClientAuth;
-use tercio_consensus::{Instant, Settings};
+use tercio_consensus::Instant;
 use tercio_replica::NodeStatus;
 use tercio_types::{ClientId, Digest, Principal, ReplicaId, ReplicaSet, RequestSeq, SeqNum, View};
-use tercio_wire::Key;
-
-/// How a simulated network is set up.
-#[derive(Clone, Debug)]
-pub struct WorldSettings {
-    /// Chooses everything that is left to chance.
-    pub seed: u64,
-    /// The replicas' settings.
-    pub consensus: Settings,
-    /// By how many heights headers carry results and state late.
-    pub lag: u16,
-    /// Whether replicas let blocks go as soon as snapshots cover them, so that only state helps one
-    /// that missed them.
-    pub forgetful: bool,
-    /// How long promises gather before they are made durable together; without, each is at once.
-    pub group: Option<Duration>,
-    /// The links in the beginning.
-    pub quality: Quality,
-    /// The clients, from id 1 on.
-    pub clients: Vec<(ClientAuth, Workload)>,
-    /// Whether to keep a text of all events.
-    pub text: bool,
-}
-
-impl Default for WorldSettings {
-    /// Small windows and short timers, so that little virtual time shows much; steady links and
-    /// one client that a script drives.
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            consensus: small_settings(),
-            lag: 0,
-            forgetful: false,
-            group: None,
-            quality: Quality::STEADY,
-            clients: vec![(ClientAuth::Mac, Workload::NONE)],
-            text: false,
-        }
-    }
-}
-
-/// Settings of consensus for simulation: small windows, short timers.
-#[must_use]
-pub fn small_settings() -> Settings {
-    Settings {
-        checkpoint_interval: 8,
-        window: 16,
-        batch_ops: 4,
-        pipeline: 4,
-        view_timeout: Duration::from_millis(300),
-        view_timeout_max: Duration::from_secs(3),
-        status_interval: Duration::from_millis(40),
-        idle_interval: Duration::from_millis(200),
-        checkpoint_idle: Duration::from_millis(300),
-        ..Settings::default()
-    }
-}
-
-/// Something that a script or a plan lets happen at a time.
-#[derive(Clone, Debug)]
-pub enum Act {
-    /// A machine goes down.
-    Crash(ReplicaId, Crash),
-    /// The machine of the current primary goes down, and starts again after this time.
-    CrashPrimary(Crash, Duration),
-    /// A machine starts again, if it is down.
-    Restart(ReplicaId),
-    /// A machine goes down and its disk is gone; it starts again on an empty one after this time.
-    LoseDisk(ReplicaId, Duration),
-    /// The power fails everywhere at once; the machines start again one by one within this time.
-    Blackout(Duration),
-    /// Replicas in different parts no longer hear each other.
-    Partition(BTreeMap<ReplicaId, u64>),
-    /// Nobody hears the current primary any more, and it hears nobody.
-    IsolatePrimary,
-    /// One direction of a link is cut.
-    Cut(Principal, Principal),
-    /// All cuts and partitions end.
-    Mend,
-    /// Links are of this quality from now on.
-    Quality(Quality),
-}
-
-/// A frame that is about to be sent.
-#[derive(Clone, Copy, Debug)]
-pub struct Passing<'a> {
-    /// From whom.
-    pub from: Principal,
-    /// To whom.
-    pub to: Principal,
-    /// Its key.
-    pub key: Key,
-    /// All of it.
-    pub bytes: &'a Bytes,
-    /// When.
-    pub now: Instant,
-}
-
-/// What becomes of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// The network decides.
-    Pass,
-    /// It is lost.
-    Lose,
-    /// It arrives after this time.
-    After(Duration),
-}
-
-/// Decides about frames before the network does.
-pub type Gate = Box<dyn FnMut(&Passing<'_>) -> Fate>;
 
 enum Happening {
     Arrival { from: Principal, to: Principal, bytes: Bytes },
@@ -145,21 +41,6 @@ enum Due {
     Queue,
     Host(usize),
     Customer(usize),
-}
-
-/// What happened in a world so far, in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Frames sent.
-    pub frames: u64,
-    /// Times that a replica started again.
-    pub restarts: u64,
-    /// Numbers of a view for which a primary sent two proposals to different backups.
-    pub equivocations: u64,
-    /// Disks of correct replicas that were lost.
-    pub lost_disks: u64,
-    /// Replicas that stopped since their disk failed or was full.
-    pub disk_failures: u64,
 }
 
 /// What a primary proposed at one number of one view, and to whom.
@@ -176,6 +57,8 @@ struct Checks {
     exactly_once: ExactlyOnce,
     durability: Durability,
     bounds: Bounds,
+    reads: Reads,
+    cover: Cover,
 }
 
 /// A simulated network.
@@ -194,7 +77,10 @@ pub struct World {
     tally: Tally,
     checks: Checks,
     proposed: BTreeMap<(ReplicaId, View, SeqNum), Proposed>,
+    /// Who may do anything: Byzantine replicas, and those whose log was damaged.
     faulty: ReplicaSet,
+    /// Who is down and never starts again.
+    gone: ReplicaSet,
     liars: BTreeMap<ClientId, Liar>,
     /// Machines that went down by a blown fuse and start again by themselves after this time.
     repair: BTreeMap<ReplicaId, Duration>,
@@ -224,6 +110,8 @@ impl World {
             exactly_once: ExactlyOnce::default(),
             durability: Durability::default(),
             bounds: Bounds::new(&settings.consensus, n),
+            reads: Reads::default(),
+            cover: Cover::default(),
         };
         let mut world = Self {
             cast: cast.clone(),
@@ -240,6 +128,7 @@ impl World {
             checks,
             proposed: BTreeMap::new(),
             faulty: ReplicaSet::EMPTY,
+            gone: ReplicaSet::EMPTY,
             liars: BTreeMap::new(),
             repair: BTreeMap::new(),
             steps: 0,
@@ -282,12 +171,6 @@ impl World {
         status.ok_or_else(|| Violation::new("halt", format!("{id:?} does not run")))
     }
 
-    /// A client.
-    #[must_use]
-    pub fn customer(&self, id: u64) -> &Customer {
-        &self.customers[id as usize - 1]
-    }
-
     /// Writes something into the trace.
     pub(crate) fn note(&mut self, what: std::fmt::Arguments<'_>) {
         self.trace.note(self.now, what);
@@ -302,7 +185,18 @@ impl World {
     /// What happened so far, in numbers.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        self.tally
+        Tally {
+            view_changes: self.checks.views.count() as u64,
+            acknowledged: self.checks.durability.count() as u64,
+            own_links: self.network.own_links() as u64,
+            split_commits: self.hosts.iter().map(Host::split_commits).sum(),
+            ..self.tally
+        }
+    }
+
+    /// The counters of what only a plan knows of.
+    pub fn tally_mut(&mut self) -> &mut Tally {
+        &mut self.tally
     }
 
     /// How many views above the first were entered.
@@ -323,9 +217,13 @@ impl World {
         self.checks.durability.holds(id, ClientId(client), RequestSeq(seq))
     }
 
-    /// The replicas that are not Byzantine.
+    /// The replicas that are correct and not gone for good.
     pub fn correct(&self) -> impl Iterator<Item = ReplicaId> {
-        self.hosts.iter().filter(|host| host.is_correct()).map(Host::id)
+        self.hosts().map(Host::id)
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.iter().filter(|host| host.is_correct() && !self.gone.contains(host.id()))
     }
 
     /// Makes a replica Byzantine.
@@ -375,28 +273,6 @@ impl World {
     pub fn inject(&mut self, from: Principal, to: Principal, bytes: Bytes) {
         let at = self.now + Duration::from_millis(1);
         self.schedule(at, Happening::Arrival { from, to, bytes });
-    }
-
-    /// Lets a client submit a package.
-    pub fn submit(&mut self, client: u64, ops: &[&'static str]) {
-        let i = client as usize - 1;
-        let ops = ops.iter().map(|op| Bytes::from_static(op.as_bytes())).collect();
-        let asked = self.customers[i].submit(ops, self.now);
-        self.asked(ClientId(client), asked);
-        self.serve(i).expect("submitting completes nothing");
-    }
-
-    /// A client of the script's own asks for something.
-    pub fn asked_for(&mut self, package: &tercio_types::Package) {
-        for (seq, op) in package.numbered() {
-            self.checks.exactly_once.asked(package.client, seq, op);
-        }
-    }
-
-    fn asked(&mut self, client: ClientId, asked: Vec<Asked>) {
-        for Asked { seq, op } in asked {
-            self.checks.exactly_once.asked(client, seq, op);
-        }
     }
 
     /// What is next, and when.

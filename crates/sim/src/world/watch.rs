@@ -1,12 +1,13 @@
 //! Every checker looks at every event.
 
 use super::World;
-use crate::Customer;
-use crate::checks::{Violation, kinds};
+use crate::checks::{Blame, Cover, Violation, kinds};
 use crate::trace::peek_key;
 use crate::witness::Deed;
+use crate::{Customer, Host};
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use tercio_consensus::Status;
 use tercio_consensus::pbft::ViewChange;
 use tercio_types::{Checkpoint, Height, Principal, ReplicaId, SeqNum, View};
 use tercio_wire::{Decode, Frame, Kind};
@@ -20,8 +21,9 @@ impl World {
             }
             match deed {
                 Deed::Restored(places) => self.checks.durability.restored(id, places),
-                Deed::Executed { height, chain, done } => {
+                Deed::Executed { height, chain, done, count } => {
                     self.checks.agreement.executed(id, height, chain)?;
+                    self.checks.reads.executed(height, count);
                     for done in &done {
                         self.checks.exactly_once.executed(id, done)?;
                         self.checks.durability.executed(id, done);
@@ -61,7 +63,7 @@ impl World {
                         Violation::new("promises", format!("{by:?} sent no VIEW-CHANGE: {error}"))
                     })?;
                     self.checks.views.asked(by, content.view);
-                    self.checks.promises.left(by, content);
+                    self.checks.promises.left(by, content)?;
                 }
                 kinds::NEW_VIEW => {
                     let body = body().unwrap_or_default();
@@ -96,12 +98,9 @@ impl World {
         if status.height > Height(0) {
             self.checks.agreement.head(id, status.height, status.block)?;
         }
+        Blame::accused(id, &status.accused, self.faulty)?;
+        self.checks.cover.stands(id, status.protocol.stable)?;
         self.checks.bounds.held(id, host.held().expect("it runs"))
-    }
-
-    /// The clients that do not lie.
-    pub(super) fn honest(&self) -> impl Iterator<Item = &Customer> {
-        self.customers.iter().filter(|customer| !self.liars.contains_key(&customer.id()))
     }
 
     /// Whether all honest clients have all their results, and all correct replicas stand at one
@@ -112,11 +111,29 @@ impl World {
             return false;
         }
         let mut heights = BTreeSet::new();
-        for host in self.hosts.iter().filter(|host| host.is_correct()) {
+        for host in self.hosts() {
             let Some(status) = host.status() else { return false };
             heights.insert(status.height);
         }
         heights.len() == 1
+    }
+
+    /// Whether the stable checkpoint of every correct replica covers what it delivered.
+    #[must_use]
+    pub fn is_covered(&self) -> bool {
+        let mut status = self.hosts().map(Host::status);
+        status.all(|s| s.is_some_and(|s| Cover::covers(s.protocol.stable, s.protocol.delivered)))
+    }
+
+    /// The network was idle for long: stable checkpoints cover everything.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn idle(&self) -> Result<(), Violation> {
+        self.hosts().try_for_each(|host| {
+            let Status { stable, delivered, .. } = self.status(host.id())?.protocol;
+            Cover::idle(host.id(), stable, delivered)
+        })
     }
 
     /// The end: what was acknowledged is everywhere.

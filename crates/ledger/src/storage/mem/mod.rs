@@ -1,9 +1,15 @@
 //! A directory in memory that models a page cache, crashes and failing disks, for simulation and
 //! tests.
 
+mod file;
+
+pub use file::MediaFault;
+
 use super::Storage;
+use file::File;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// A directory in memory. Clones are handles of the same directory, so that a test keeps one while
@@ -21,9 +27,6 @@ struct Shared {
 }
 
 type Inode = u64;
-
-/// What a disk writes as a whole, in bytes.
-const SECTOR: usize = 512;
 
 #[derive(Clone, Debug, Default)]
 struct Directory {
@@ -68,82 +71,6 @@ impl NameChange {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-struct File {
-    /// What every process sees.
-    bytes: Vec<u8>,
-    /// The part of `bytes` that a sync covered.
-    synced: usize,
-    /// Sectors of that part that were written over since, each as the disk has it.
-    overwritten: BTreeMap<usize, Vec<u8>>,
-    /// What a failed sync dropped: the pages count as clean, and are not on the disk.
-    dropped: Vec<Dropped>,
-}
-
-/// What the disk has from a place on instead of what every process sees.
-#[derive(Clone, Debug)]
-struct Dropped {
-    at: usize,
-    bytes: Vec<u8>,
-}
-
-impl File {
-    fn sync(&mut self) {
-        self.synced = self.bytes.len();
-        self.overwritten.clear();
-    }
-
-    fn fail_sync(&mut self) {
-        let bytes = vec![0; self.bytes.len() - self.synced];
-        self.dropped.push(Dropped { at: self.synced, bytes });
-        let sectors = std::mem::take(&mut self.overwritten).into_iter();
-        self.dropped.extend(sectors.map(|(i, bytes)| Dropped { at: i * SECTOR, bytes }));
-        self.sync();
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        let (end, len) = (at + bytes.len(), self.bytes.len());
-        let over = end.min(self.synced);
-        for sector in at / SECTOR..over.div_ceil(SECTOR).max(at / SECTOR) {
-            let range = sector * SECTOR..((sector + 1) * SECTOR).min(self.synced);
-            self.overwritten.entry(sector).or_insert_with(|| self.bytes[range].to_vec());
-        }
-        self.bytes.resize(len.max(end), 0);
-        self.bytes[at..end].copy_from_slice(bytes);
-    }
-
-    fn crash(&mut self, choose: &mut dyn FnMut(u64) -> u64) {
-        for Dropped { at, bytes } in std::mem::take(&mut self.dropped) {
-            self.bytes[at..at + bytes.len()].copy_from_slice(&bytes);
-        }
-        for (sector, bytes) in std::mem::take(&mut self.overwritten) {
-            if choose(3) == 0 {
-                let at = sector * SECTOR;
-                self.bytes[at..at + bytes.len()].copy_from_slice(&bytes);
-            }
-        }
-        let unsynced = self.bytes.len() - self.synced;
-        if unsynced == 0 {
-            return;
-        }
-        let kept = self.synced + choose(unsynced as u64 + 1) as usize;
-        match choose(4) {
-            // The length reached the disk and the last pages did not.
-            0 => self.bytes[kept..].fill(0),
-            // The last sector was written half.
-            1 => {
-                self.bytes.truncate(kept);
-                let bad = choose((kept - self.synced) as u64 + 1) as usize;
-                for byte in &mut self.bytes[kept - bad.min(512)..] {
-                    *byte ^= 1 + choose(255) as u8;
-                }
-            }
-            _ => self.bytes.truncate(kept),
-        }
-        self.synced = self.bytes.len();
-    }
-}
-
 impl Directory {
     fn step(&mut self, what: &str, name: &str) -> io::Result<()> {
         if let Some(left) = &mut self.fail_in {
@@ -159,6 +86,20 @@ impl Directory {
     fn file(&mut self, what: &str, name: &str) -> io::Result<&mut File> {
         let inode = self.names.get(name).ok_or_else(|| not_found(what, name))?;
         Ok(self.files.get_mut(inode).expect("a name stands for a file"))
+    }
+
+    /// A sector of any file, as the disk has it.
+    fn any_sector(&self, choose: &mut dyn FnMut(u64) -> u64) -> Option<Vec<u8>> {
+        let counts = || self.files.values().map(|file| (file, file.durable_sectors()));
+        let all: usize = counts().map(|(_, count)| count).sum();
+        let mut chosen = (all > 0).then(|| choose(all as u64) as usize)?;
+        for (file, count) in counts() {
+            if chosen < count {
+                return Some(file.sector(chosen));
+            }
+            chosen -= count;
+        }
+        None
     }
 
     fn rename(&mut self, change: NameChange) {
@@ -182,11 +123,19 @@ impl MemStorage {
         self.shared.directory.lock().expect("no holder panics")
     }
 
-    /// The power fails. Of bytes that were appended and not synced a prefix is left, its end
-    /// possibly damaged or followed by zeros; of those that were written over others and not
-    /// synced, each sector is as it was or as it was to be; each change of a name that was not
-    /// synced has happened or not. `choose(n)` gives a number below `n`. Injected faults are taken
-    /// back.
+    /// The power fails. `choose(n)` gives a number below `n` and decides what is left; injected
+    /// faults are taken back. It is asked, in this order:
+    ///
+    /// - 2, for each change of a name that was not synced: 1 when it has happened.
+    /// - Then of each file: 3, for each sector that was written over and not synced: 0 when it is as
+    ///   it was, else it is as it was to be.
+    /// - One more than there are bytes that were appended and not synced, if there are any: how many
+    ///   of them the length covers that reached the disk.
+    /// - 5, for the manner in which those are there: 0 when they are whole, and the file has its full
+    ///   length with zeros behind them (of 0 bytes: the length reached the disk, and nothing else); 1
+    ///   when up to 512 bytes at their end are wrong; 2 when they are whole and end there; 3 when
+    ///   each sector, 4 when each page of 4 KiB, is on the disk or is zeros. It is asked 3 then for
+    ///   each of these, 0 when it is lost, and for wrong bytes how many and what is wrong with each.
     pub fn crash(&mut self, choose: &mut dyn FnMut(u64) -> u64) {
         let mut dir = self.lock();
         for change in std::mem::take(&mut dir.pending) {
@@ -259,11 +208,25 @@ impl MemStorage {
         }
         let file = dir.file("edit", name).expect("just put there");
         edit(&mut file.bytes);
-        *file = File {
-            synced: file.bytes.len(),
-            bytes: std::mem::take(&mut file.bytes),
-            ..File::default()
+        *file = File::durable(std::mem::take(&mut file.bytes));
+    }
+
+    /// The medium fails: what is durable in a file is not what was written any more. `choose(n)`
+    /// gives a number below `n`. Gives the range of bytes in which something changed, `None` when
+    /// nothing did: the file has no durable sector that is not about to be written again, or the
+    /// chosen place would hold what it held.
+    pub fn media_fault(
+        &mut self,
+        name: &str,
+        fault: MediaFault,
+        choose: &mut dyn FnMut(u64) -> u64,
+    ) -> Option<Range<usize>> {
+        let mut dir = self.lock();
+        let stray = match fault {
+            MediaFault::MisdirectedWrite => dir.any_sector(choose)?,
+            MediaFault::BitRot | MediaFault::LostWrite => Vec::new(),
         };
+        dir.file("damage", name).ok()?.fault(fault, &stray, choose)
     }
 
     /// A copy that shares nothing with this directory; everything in it is durable.

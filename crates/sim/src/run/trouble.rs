@@ -1,0 +1,100 @@
+//! What goes wrong in a random run, and who is not as it should be.
+
+use super::settings::bad_quality;
+use crate::actors::cast_one;
+use crate::world::{Act, World};
+use crate::{Crash, Rng};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tercio_consensus::Instant;
+use tercio_types::{Principal, ReplicaId};
+
+pub(super) fn any_replica(rng: &mut Rng, n: usize) -> ReplicaId {
+    ReplicaId(rng.below(n as u64) as u16)
+}
+
+pub(super) fn any_crash(rng: &mut Rng) -> Crash {
+    match rng.below(16) {
+        0..=3 => Crash::Kill,
+        4..=7 => Crash::Power,
+        8..=13 => Crash::PowerAfter(rng.below(30)),
+        14 => Crash::DiskFailsAfter(rng.below(30)),
+        _ => Crash::DiskFullAfter(rng.below(4000)),
+    }
+}
+
+/// Plans one thing that goes wrong at `at`, and when it is over.
+pub(super) fn plan_trouble(world: &mut World, rng: &mut Rng, at: Instant, n: usize) {
+    let millis = |rng: &mut Rng, low, high| Duration::from_millis(rng.between(low, high));
+    match rng.below(100) {
+        0..=24 => {
+            let (id, pause) = (any_replica(rng, n), millis(rng, 20, 1500));
+            world.repair_after(id, pause);
+            world.plan(at, Act::Crash(id, any_crash(rng)));
+            world.plan(at + pause, Act::Restart(id));
+        }
+        25..=49 => {
+            let pause = millis(rng, 20, 1500);
+            world.plan(at, Act::CrashPrimary(any_crash(rng), pause));
+        }
+        50..=64 => {
+            world.plan(at, Act::IsolatePrimary);
+            world.plan(at + millis(rng, 100, 1500), Act::Mend);
+        }
+        65..=79 => {
+            let parts: BTreeMap<_, _> =
+                (0..n as u16).map(|i| (ReplicaId(i), rng.below(2))).collect();
+            world.plan(at, Act::Partition(parts));
+            world.plan(at + millis(rng, 50, 1200), Act::Mend);
+        }
+        80..=86 => {
+            let within = millis(rng, 1, 1000);
+            world.plan(at, Act::Blackout(within));
+        }
+        87..=95 => {
+            for _ in 0..rng.between(1, 2 * n as u64) {
+                let [a, b] = [0; 2].map(|_| Principal::Replica(any_replica(rng, n)));
+                world.plan(at, Act::Cut(a, b));
+            }
+            world.plan(at + millis(rng, 50, 1200), Act::Mend);
+        }
+        _ => world.plan(at, Act::Quality(bad_quality(rng))),
+    }
+}
+
+/// Takes one of those that are left.
+pub(super) fn take_one(ids: &mut Vec<ReplicaId>, rng: &mut Rng) -> ReplicaId {
+    ids.remove(rng.below(ids.len() as u64) as usize)
+}
+
+/// Up to f replicas are not as they should be, those included that are `doomed` to be gone in the
+/// end: some lose all that they have, some are Byzantine. Lost logs count among the f, too.
+pub(super) fn choose_faulty(world: &mut World, rng: &mut Rng, f: usize, doomed: &[ReplicaId]) {
+    let mut ids: Vec<ReplicaId> = world.cast().replicas().collect();
+    ids.retain(|id| !doomed.contains(id));
+    let mut left = (f - doomed.len()) as u64;
+    for id in doomed {
+        if rng.chance(150) {
+            world.corrupt(*id, cast_one(rng));
+        }
+    }
+    if left > 0 && rng.chance(150) {
+        for _ in 0..rng.between(1, left) {
+            let id = take_one(&mut ids, rng);
+            left -= 1;
+            for _ in 0..rng.between(1, 2) {
+                let within = (Duration::from_millis(50), Duration::from_secs(3));
+                let at = world.now() + rng.duration(within.0, within.1);
+                let pause = rng.duration(Duration::from_millis(20), Duration::from_millis(500));
+                world.plan(at, Act::LoseDisk(id, pause));
+            }
+        }
+    }
+    if left > 0 && rng.chance(700) {
+        for _ in 0..rng.between(1, left) {
+            let id = take_one(&mut ids, rng);
+            let actor = cast_one(rng);
+            world.corrupt(id, actor);
+        }
+    }
+}
