@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line prints")]
 
+mod mutants;
 mod totals;
 
 use clap::{Args, Parser, Subcommand};
@@ -45,6 +46,8 @@ enum Command {
     Faults,
     /// Each named fault with its defence taken away: it must be caught
     Zoo,
+    /// Random runs with each mutant at work, and each defence away, until one of them shows it
+    Mutants(mutants::Mutants),
 }
 
 #[derive(Args)]
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Command::Plots(plots) => all_plots(&plots),
         Command::Faults => all_faults(),
         Command::Zoo => zoo(),
+        Command::Mutants(asked) => mutants::mutants(&asked),
     }
 }
 

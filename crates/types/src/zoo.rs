@@ -96,7 +96,7 @@ switches! {
         PreparedFirstView "V1: P keeps the first view in which something prepared",
         AcceptedFirstView "V1: Q keeps the first view in which a digest was accepted",
         AcceptedNotSaid "V1: VIEW-CHANGEs say no Q",
-        VotesAfterLeaving "V1: a replica that said VIEW-CHANGE goes on in its view",
+        VotesAfterLeaving "V1: a replica that has left its view still says COMMIT in it",
         BeginsByItself "V1: a replica that said VIEW-CHANGE takes the view as begun",
         JoinOnFewer "V2: joined when f others want later views",
         FewViewChanges "V3: a quorum less one of VIEW-CHANGEs is enough",

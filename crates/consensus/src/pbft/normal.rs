@@ -199,6 +199,9 @@ impl<T: VoteTable> Pbft<T> {
     /// Votes for the proposal at `seq` if nothing stands against it and we have not yet.
     pub(super) fn accept(&mut self, seq: SeqNum) {
         let view = self.view;
+        if self.changing && mutated(Mutant::VotesAfterLeaving) {
+            self.try_prepare(seq);
+        }
         if self.changing || seq <= self.low || !self.may_vote() {
             return;
         }
@@ -307,9 +310,11 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule N3: prepared on a quorum of PREPAREs for what we accepted ourselves.
     fn try_prepare(&mut self, seq: SeqNum) {
-        let view = self.view;
+        let left = self.changing && mutated(Mutant::VotesAfterLeaving);
+        let current = self.view;
         let Some(slot) = self.slots.get_mut(&seq) else { return };
-        let Some((_, digest)) = slot.accepted.filter(|(v, _)| *v == view) else { return };
+        let accepted = slot.accepted.filter(|(view, _)| *view == current || left);
+        let Some((view, digest)) = accepted else { return };
         if slot.prepared == Some((view, digest)) {
             return;
         }

@@ -88,9 +88,8 @@ impl<T: VoteTable> Pbft<T> {
         assert!(target > self.view, "views only go up");
         assert!(self.may_leave_for(target), "a learner that knows too little stays");
         let blamed = self.blamed();
-        if !mutated(Mutant::VotesAfterLeaving) {
-            (self.view, self.changing) = (target, !mutated(Mutant::BeginsByItself));
-        }
+        self.view = target;
+        self.changing = !mutated(Mutant::BeginsByItself);
         self.leads = false;
         self.view_deadline = None;
         self.batch_deadline = None;
