@@ -2,6 +2,7 @@
 //! a property.
 
 use clap::Args;
+#[cfg(not(feature = "zoo"))]
 use std::process::ExitCode;
 
 /// What to switch, and for how long.
