@@ -11,7 +11,9 @@ use tercio_types::ReplicaSet;
 pub(super) fn run(world: &mut World, rng: Rng) -> Result<(), Violation> {
     let f = world.cast().membership().f();
     // Either the second batch commits, or the third view's primary chooses whom it hears.
-    let mut plot = Scheme::new(world, rng, &[], f);
+    let mut rng = rng;
+    let leads = if rng.chance(500) { &[2][..] } else { &[] };
+    let mut plot = Scheme::new(world, rng, leads, f);
     if plot.lies(plot.leader(2)) { two_candidates(&mut plot) } else { committed_later(&mut plot) }
 }
 

@@ -116,7 +116,7 @@ fn left(plot: &mut Scheme<'_>) -> Result<(), Violation> {
     let hearing = Hearing { propose: set(&accepted), ..Hearing::default() };
     let Some(batch) = plot.order(0, 1, &hearing)? else { return Ok(()) };
     plot.hush(0);
-    if !plot.drive_out(1)? {
+    if !plot.drive_out(1, |_| Scheme::words(1, &[], &[]))? {
         return Ok(());
     }
     let late = Hearing { prepare: set(&accepted), commit: set(&[victim]), ..Hearing::default() };

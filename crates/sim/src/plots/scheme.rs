@@ -183,8 +183,9 @@ impl<'w> Scheme<'w> {
         let rules = Rc::new(RefCell::new(rules));
         let judge = rules.clone();
         world.set_gate(move |passing| judge.borrow_mut().judge(passing));
+        // Nothing overtakes anything: what comes too early is lost, and here nobody says it again.
         let slow = Duration::from_micros(rng.between(150, 2_000));
-        world.network.heal(Quality { delay: (slow / 4, slow), ..Quality::GOOD });
+        world.network.heal(Quality { delay: (slow, slow), ..Quality::GOOD });
         let client = FalseClient::new(&cast, ClientId(CLIENTS));
         Self { world, rng, liars, correct, f, quorum, forgers, rules, client, next_op: 1 }
     }
@@ -330,9 +331,13 @@ impl<'w> Scheme<'w> {
         self.forgers[&by].signed_view_change(words)
     }
 
-    /// Gets all correct replicas to leave for `to`, by what its liars say, or by waiting. Whether
-    /// they did.
-    pub(super) fn drive_out(&mut self, to: u64) -> Result<bool, Violation> {
+    /// Gets all correct replicas to leave for `to`, by what the liars say, or by waiting. Whether
+    /// they did. Of each liar's words for a view the first count, so they are those of `lie`.
+    pub(super) fn drive_out(
+        &mut self,
+        to: u64,
+        lie: impl Fn(ReplicaId) -> ViewChange,
+    ) -> Result<bool, Violation> {
         let correct = self.correct.clone();
         self.ask(&correct);
         self.wait(Duration::from_millis(3))?;
@@ -341,7 +346,8 @@ impl<'w> Scheme<'w> {
             let leader = status.protocol.primary;
             let next = status.protocol.view.0 + 1;
             if self.lies(leader) && !status.protocol.changing && next <= to {
-                let word = self.signed(leader, Self::words(next, &[], &[]));
+                let words = if next == to { lie(leader) } else { Self::words(next, &[], &[]) };
+                let word = self.signed(leader, words);
                 self.say(leader, &PbftMessage::ViewChange(word), &[*id]);
             }
         }
@@ -362,7 +368,7 @@ impl<'w> Scheme<'w> {
         lie: impl Fn(ReplicaId) -> ViewChange,
     ) -> Result<bool, Violation> {
         self.hear(to, Hearing { leave: ReplicaSet::EMPTY, ..hearing.clone() });
-        if !self.drive_out(to)? {
+        if !self.drive_out(to, &lie)? {
             return Ok(false);
         }
         let leader = self.leader(to);

@@ -36,7 +36,7 @@ pub(super) fn run(world: &mut World, rng: Rng) -> Result<(), Violation> {
     let heard = plot.choose(f + 1, &told[told.len() - 1..], if before { &all[..0] } else { &[] });
     let hearing = Hearing { begin: set(&all), leave: set(&heard), ..Hearing::of(&all) };
     plot.hear(to, Hearing::default());
-    if !plot.drive_out(to)? {
+    if !plot.drive_out(to, |_| Scheme::words(to, &[], &[]))? {
         return Ok(());
     }
     if let Some(certificate) = certificate.filter(|_| before) {
