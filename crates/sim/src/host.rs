@@ -153,6 +153,12 @@ impl Host {
         found
     }
 
+    /// How far above its low watermark the replica votes.
+    #[must_use]
+    pub fn window(&self) -> u64 {
+        self.settings.window
+    }
+
     /// What kind of Byzantine replica it is.
     #[must_use]
     pub fn role(&self) -> Option<&'static str> {
