@@ -182,6 +182,12 @@ impl Host {
         self.disk = disk;
     }
 
+    /// Gives the replica settings of its own, from its next start on. The machine must be down.
+    pub fn set_consensus(&mut self, settings: Settings) {
+        assert!(!self.is_up(), "the machine runs");
+        self.settings = settings;
+    }
+
     /// Where the replica says it stands, if it runs.
     #[must_use]
     pub fn status(&self) -> Option<NodeStatus> {

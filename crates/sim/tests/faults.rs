@@ -49,6 +49,8 @@ scenarios! {
     f44_views_that_a_laggard_cannot_follow "f44",
     f45_a_record_before_what_it_stands_on "f45",
     f46_a_certificate_of_what_nobody_has "f46",
+    f47_blocks_beyond_the_buffer "f47",
+    f48_absurd_numbers_in_an_offer "f48",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

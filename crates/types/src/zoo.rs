@@ -41,6 +41,8 @@ pub enum Defence {
     F44SkipToCertificate,
     F45StateFollows,
     F46DurableCheckpoint,
+    F47UncertifiedIsGone,
+    F48BoundOffers,
     F49SalvageSideFiles,
     F50UnsyncedHoleIsTail,
 }
