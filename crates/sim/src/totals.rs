@@ -23,7 +23,7 @@ const WANTED: &[(&str, u64)] = &[
     ("media_faults", 100),
     ("replaced_disks", 20),
     ("gone_for_good", 300),
-    ("false_answers", 10),
+    ("false_answers", 5),
     ("own_links", 5000),
     ("long_operations", 50),
     ("reads", 2000),
