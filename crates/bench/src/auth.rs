@@ -79,7 +79,7 @@ pub struct AuthReport {
     pub rows: Vec<Row>,
     /// Published results that the rows can be held against.
     pub published: Vec<Comparison>,
-    /// How long each row was measured.
+    /// How long each row was measured at least: longer where that was too short for anything.
     pub seconds: f64,
     /// All settings of the first row; those after it differ in `auth` and `package`.
     pub settings: Settings,
@@ -113,7 +113,7 @@ pub fn run(
             let setup = Setup { spec, package: *package, ..sweep.setup.clone() };
             let home = dir.join(format!("{}-{package}", auth.name()));
             settings.get_or_insert_with(|| setup.settings(program.is_some(), "closed"));
-            rows.push(row(setup, sweep.measure, program, &home)?);
+            rows.push(row(setup, sweep.measure, program, &home, said)?);
             done(&rows[rows.len() - 1]);
         }
     }
@@ -126,26 +126,37 @@ pub fn run(
     })
 }
 
+/// Measures so long, and longer until something was executed and every replica has used processor
+/// time: the kernel counts that in ticks of 10 ms, and a busy machine may do nothing for a while.
 fn row(
     setup: Setup,
     measure: Duration,
     program: Option<&Path>,
     home: &Path,
+    said: &dyn Fn(&str),
 ) -> Result<Row, BenchError> {
     let mut running = setup.launch(program, home)?;
-    let bft = Bft { setup, offer: Offer::Closed, measure, trials: 1, one_client: false };
-    let trial = bft::measure(&mut running, &bft, Pace::Closed, &|_| {})?;
+    let mut bft = Bft { setup, offer: Offer::Closed, measure, trials: 1, one_client: false };
+    let (trial, cpu) = loop {
+        let trial = bft::measure(&mut running, &bft, Pace::Closed, &|_| {})?;
+        let completed = trial.outcome.completed;
+        let cpu = bft::cpu_us_per_request(&trial.before, &trial.after, completed);
+        if completed > 0 && cpu.iter().all(|us| *us > 0.0) {
+            break (trial, cpu);
+        }
+        bft.measure *= 2;
+        said(&format!("too little to measure: again, for {} s", bft.measure.as_secs_f64()));
+    };
     let Running { replicas, clients, .. } = running;
     drop(clients);
     replicas.stop()?;
-    let cpu = bft::cpu_us_per_request(&trial.before, &trial.after, trial.outcome.completed);
     let backups = &cpu[1..];
     let rate = trial.outcome.rate();
     Ok(Row {
         auth: bft.setup.spec.auth().name(),
         package: bft.setup.package,
-        throughput_rps: round(rate, 1),
-        packages_per_s: round(rate / bft.setup.package as f64, 1),
+        throughput_rps: round(rate, 3),
+        packages_per_s: round(rate / bft.setup.package as f64, 3),
         cpu_us_per_request_primary: cpu[0],
         cpu_us_per_request_backup: round(
             backups.iter().sum::<f64>() / backups.len().max(1) as f64,

@@ -20,7 +20,7 @@ use tercio_client::{Client, OpResult, SubmitError, Ticket};
 use thiserror::Error;
 
 /// Against a hang only: how long the last packages may take when the load is over.
-const DRAIN: Duration = Duration::from_secs(15);
+const DRAIN: Duration = Duration::from_secs(60);
 /// How often somebody is asked meanwhile whether they are waited for.
 const LOOK: Duration = Duration::from_millis(5);
 /// The event loop waits in whole milliseconds; what is due sooner is waited for in steps of this,

@@ -103,8 +103,11 @@ fn clients_of_every_scheme_share_a_network() {
         settings.core.signing = Some(Arc::new(other));
         let mut client = Client::connect(settings).unwrap();
         client.submit(vec![home.genesis.app.operation("add").unwrap()]).unwrap();
-        client.poll(Duration::from_millis(100));
-        let counted = poll_until(Duration::from_secs(60), || (bad() > before).then_some(()));
+        // It sends as long as it is polled, and not by itself.
+        let counted = poll_until(Duration::from_secs(60), || {
+            client.poll(Duration::from_millis(1));
+            (bad() > before).then_some(())
+        });
         assert!(counted.is_some(), "{scheme:?}: a wrong signature was not counted");
     }
     let total = tercio(["query", text(&dir), "total", "--json"]).good().json();
@@ -135,9 +138,11 @@ fn bench_auth_has_a_row_for_each_package() {
         for field in ["throughput_rps", "cpu_us_per_request_primary", "cpu_us_per_request_backup"] {
             assert!(row[field].as_f64().unwrap() > 0.0, "{row}");
         }
-        let packages = row["packages_per_s"].as_f64().unwrap();
-        let per_package = row["throughput_rps"].as_f64().unwrap() / packages;
-        assert!((per_package - row["package"].as_f64().unwrap()).abs() < 0.1, "{row}");
+        let number = |field: &str| row[field].as_f64().unwrap();
+        // Both are rounded to a thousandth: a share of what a slow machine does.
+        let (requests, package) = (number("throughput_rps"), number("package"));
+        let difference = (requests - number("packages_per_s") * package).abs();
+        assert!(difference <= 0.001 * (1.0 + package), "{row}");
         assert!(run.stderr.contains("sm2"), "progress is said: {}", run.stderr);
     }
     assert_eq!(json["published"].as_array().unwrap().len(), 1, "{json}");

@@ -195,9 +195,8 @@ impl Client {
             replicas,
         };
         let needed = client.membership.quorum().min(named);
-        let end = client.start + connect_timeout;
         while client.reached() < needed {
-            let left = end.saturating_duration_since(now());
+            let left = connect_timeout.saturating_sub(client.start.elapsed());
             if left.is_zero() {
                 let (reached, problems) = (client.reached(), client.link_problems());
                 let (n, within) = (client.membership.n(), connect_timeout);
@@ -295,12 +294,12 @@ impl Client {
 
     /// Works until a package ends, at most `timeout`, and gives all that have ended.
     pub fn poll(&mut self, timeout: Duration) -> Vec<Completion> {
-        let end = now() + timeout;
+        let begin = now();
         if self.completions.is_empty() {
             self.turn(timeout);
         }
         while self.completions.is_empty() {
-            let left = end.saturating_duration_since(now());
+            let left = timeout.saturating_sub(begin.elapsed());
             if left.is_zero() {
                 break;
             }
@@ -390,9 +389,9 @@ impl Client {
             if open == 0 {
                 return Ok(self.core.next_number());
             }
-            let end = now() + self.core.settings.deadline;
+            let begin = now();
             while self.core.outstanding() > 0 {
-                if now() >= end {
+                if begin.elapsed() >= self.core.settings.deadline {
                     let why = "numbers of an earlier life are open and cannot be used up";
                     return Err(CallError::NoResult(why));
                 }

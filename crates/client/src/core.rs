@@ -211,7 +211,9 @@ impl ClientCore {
             return Err(SubmitError::Busy { retry_after });
         }
         let first = self.next;
-        let end = RequestSeq(first.0 + ops.len() as u64);
+        let Some(end) = first.0.checked_add(ops.len() as u64).map(RequestSeq) else {
+            return Err(SubmitError::TooMany { outstanding: self.pending.len() });
+        };
         let oldest = self.pending.first_key_value().map_or(first, |(oldest, _)| *oldest);
         let outstanding = self.pending.len();
         if outstanding >= self.settings.max_outstanding || end.0 - oldest.0 > WINDOW {
@@ -398,7 +400,7 @@ impl ClientCore {
                 self.pace.send_anyway(first);
             }
             pending.resent += 1;
-            pending.pause = (pending.pause * 2).min(self.settings.max_timeout);
+            pending.pause = pending.pause.saturating_mul(2).min(self.settings.max_timeout);
             pending.retry_at = now + pending.pause;
             pending.asked = ReplicaSet::EMPTY;
             ask_all(&self.peers, &mut self.outgoing, pending);

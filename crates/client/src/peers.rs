@@ -94,7 +94,7 @@ impl Peers {
     pub(crate) fn took(&mut self, trip: Duration) {
         let step = self.trip / 16 + 1;
         if trip > Duration::from_nanos(self.trip) {
-            self.trip += step;
+            self.trip = self.trip.saturating_add(step);
         } else {
             self.trip = self.trip.saturating_sub(step);
         }
@@ -102,12 +102,12 @@ impl Peers {
 
     /// How long a replier may stay silent once f+1 agree: a few round trips, at most `most`.
     pub(crate) fn patience(&self, most: Duration) -> Duration {
-        Duration::from_nanos(PATIENCE_TRIPS * self.trip).max(LEAST_PATIENCE).min(most)
+        Duration::from_nanos(PATIENCE_TRIPS.saturating_mul(self.trip)).max(LEAST_PATIENCE).min(most)
     }
 
     /// How long to wait before all replicas are asked: a few round trips, and at least `least`.
     pub(crate) fn timeout(&self, least: Duration) -> Duration {
-        Duration::from_nanos(TIMEOUT_TRIPS * self.trip).max(least)
+        Duration::from_nanos(TIMEOUT_TRIPS.saturating_mul(self.trip)).max(least)
     }
 
     /// The one that is to send the result of package number `turn`: whose turn it is, or the next

@@ -125,7 +125,7 @@ impl ClientCore {
                 for replica in self.peers.connected().iter() {
                     self.outgoing.push_back((replica, asking.frame.clone()));
                 }
-                asking.pause = (asking.pause * 2).min(self.settings.max_timeout);
+                asking.pause = asking.pause.saturating_mul(2).min(self.settings.max_timeout);
                 asking.retry_at = now + asking.pause;
             }
         }

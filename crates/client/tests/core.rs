@@ -127,6 +127,29 @@ fn a_replica_with_two_words_counts_once() {
     assert_eq!(w.outcome(), Ok(did("op")));
 }
 
+/// Numbers and times without an end are the caller's to choose: nothing overflows, and there is no
+/// number after the last.
+#[test]
+fn the_last_number_and_the_longest_times_are_no_accident() {
+    let settings = CoreSettings {
+        auth: ClientAuth::Mac,
+        first: RequestSeq(u64::MAX - 1),
+        timeout: Duration::MAX,
+        max_timeout: Duration::MAX,
+        deadline: Duration::MAX,
+        replier_patience: Duration::MAX,
+        ..CoreSettings::default()
+    };
+    let mut w = World::with(4, settings);
+    let two = w.core.submit(vec!["one".into(), "two".into()], w.now);
+    assert!(matches!(two, Err(SubmitError::TooMany { outstanding: 0 })), "{two:?}");
+    w.submit("the last");
+    w.core.query("question".into(), w.now).unwrap();
+    w.pass(Duration::from_secs(3600));
+    let none = w.core.submit(vec!["one more".into()], w.now);
+    assert!(matches!(none, Err(SubmitError::TooMany { .. })), "{none:?}");
+}
+
 #[test]
 fn what_is_under_way_is_bounded() {
     let settings = CoreSettings { max_outstanding: 3, ..CoreSettings::default() };

@@ -529,7 +529,7 @@ impl Settings {
         let checks = [
             (self.checkpoint_interval > 0, "checkpoint_interval", "must be at least 1"),
             (
-                self.window >= 2 * self.checkpoint_interval,
+                self.window >= self.checkpoint_interval.saturating_mul(2),
                 "window",
                 "must be at least twice checkpoint_interval, or ordering stops at each checkpoint",
             ),

@@ -45,6 +45,45 @@ fn a_client_with_half_good_macs_costs_one_view_change() {
     assert!((0..4).all(|i| net.operations(i).contains(&"op 1 1".into())));
 }
 
+/// A3, P2: who was blamed once must sign for the epoch, whatever views come after, and whoever is
+/// started again.
+#[test]
+fn a3_blame_outlives_views_and_restarts() {
+    // No checkpoint becomes stable: its record would tell of the blame.
+    let mut net = Net::with(4, |s| s.checkpoint_idle = Duration::from_secs(1 << 20));
+    net.filter = Box::new(|_, _, m| !matches!(m, PbftMessage::Checkpoint { .. }));
+    let trap = net.package(1, 1, 1, Some(&[0, 1]));
+    assert!(net.request(0, &trap) && net.request(1, &trap));
+    let mut honest = 0;
+    let mut go_on = |net: &mut Net| {
+        honest += 1;
+        let package = net.package(0, honest, 1, None);
+        to_all(net, &package);
+        net.pass(LONG);
+        assert_eq!(net.operations(2).len() as u64, honest);
+    };
+    go_on(&mut net);
+    assert_eq!(net.status(2).view, View(1), "the trap costs a view");
+    // The next view blames nobody.
+    let away = net.stop(1);
+    go_on(&mut net);
+    net.start(1, away);
+    go_on(&mut net);
+    for i in 0..4 {
+        let disk = net.stop(i);
+        net.start(i, disk);
+        net.pass(MOMENT);
+    }
+    go_on(&mut net);
+    let view = net.status(2).view;
+    let primary = net.status(2).primary.index();
+    let trap = net.package(1, 2, 1, Some(&[primary, (primary + 1) % 4]));
+    net.request(primary, &trap);
+    go_on(&mut net);
+    let declined = net.peer(primary).declined.iter().any(|d| d.0 == ClientId(1));
+    assert!(declined && net.status(2).view == view, "it cost another view");
+}
+
 /// A4: tags that are good for one backup alone move nobody, and do not take that backup out of its
 /// view; those good for all but the primary are taken by it when f+1 hand them on (f16).
 #[test]

@@ -217,6 +217,30 @@ fn w3_a_window_follows_the_view_after_a_restart() {
     assert_eq!((status.delivered, status.stable), (SeqNum(10), stable));
 }
 
+/// P5: the record of a stable checkpoint forgets what is below, so it says on what it stands: a disk
+/// whose certificate is gone is no lost memory.
+#[test]
+fn p5_a_state_record_carries_its_certificate() {
+    let mut net = Net::with(4, |_| {});
+    order(&mut net, 1..=20);
+    net.pass(LONG);
+    let before = net.status(3);
+    assert!(before.stable >= SeqNum(16));
+    net.filter = Box::new(|_, _, _| false);
+    net.serve_blocks = false;
+    let mut disk = net.stop(3);
+    disk.stable = None;
+    disk.delivered.truncate(10);
+    net.start(3, disk);
+    assert_eq!(net.status(3).stable, before.stable);
+    // A faulty primary begins from the first number.
+    let batch = net.peer(1).disk.delivered[1].1.clone().unwrap();
+    net.inject(0, 3, &PbftMessage::PrePrepare { view: View(0), seq: SeqNum(1), batch });
+    net.settle();
+    let votes = |m: &PbftMessage| matches!(m, PbftMessage::Prepare { seq: SeqNum(1), .. });
+    assert!(!net.peer(3).sent.iter().any(votes));
+}
+
 /// W3, S3: blocks that were asked for before the window moved on are not the last.
 #[test]
 fn w3_who_skips_while_it_fetches_asks_for_the_rest() {

@@ -128,6 +128,31 @@ fn p1_promises_wait_for_the_log() {
     assert!(matches!(net.peer(1).sent[..], [PbftMessage::Prepare { .. }]));
 }
 
+/// P4: CHECKPOINT says that the state is there whatever happens, so its blocks are durable first.
+#[test]
+fn p4_a_checkpoint_waits_for_its_blocks() {
+    let mut net = Net::with(4, |s| s.checkpoint_interval = 1);
+    net.stop(3);
+    net.peer(1).acknowledge = false;
+    let package = net.package(0, 1, 1, None);
+    net.request(0, &package);
+    let said = |net: &Net, i: usize| {
+        let sent = &net.peers[i].as_ref().unwrap().sent;
+        sent.iter().any(|m| matches!(m, PbftMessage::Checkpoint { .. }))
+    };
+    let durable = |net: &mut Net| {
+        net.settle();
+        let id = net.peer(1).pending_acks.pop_front().unwrap();
+        net.handle(1, Event::Persisted(id));
+        net.settle();
+    };
+    (0..2).for_each(|_| durable(&mut net));
+    assert!(net.log(1).len() == 1 && said(&net, 0) && said(&net, 2), "all have executed it");
+    assert!(!said(&net, 1) && net.status(0).stable == SeqNum(0), "and it is on two disks");
+    durable(&mut net);
+    assert!(said(&net, 1) && net.status(0).stable == SeqNum(1));
+}
+
 /// P3: a proposal promises nothing and waits for nothing; the primary's vote waits as everybody's.
 #[test]
 fn p3_a_proposal_leaves_at_once_and_is_no_vote() {

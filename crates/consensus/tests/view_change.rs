@@ -9,6 +9,7 @@ use std::time::Duration;
 use tercio_consensus::pbft::{PbftMessage, Standing};
 use tercio_consensus::*;
 use tercio_types::*;
+use tercio_wire::checkpoint_key;
 
 const MOMENT: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(20);
@@ -309,6 +310,49 @@ fn t4_begins_anew_with_each_view() {
     net.pass(LONG);
     assert!((0..4).all(|i| net.status(i).view == View(2)), "and leave");
     assert!((0..4).all(|i| net.status(i).stable == net.status(i).delivered), "and all is covered");
+}
+
+/// T4: CHECKPOINTs that bring nobody nearer to a certificate do not put it off, whether they name
+/// another state, or ours once more when it was forgotten for others.
+#[test]
+fn t4_a_spammer_of_checkpoints_does_not_put_it_off() {
+    let mut net = Net::with(4, |_| {});
+    net.filter = Box::new(|_, _, m| !matches!(m, PbftMessage::Checkpoint { .. }));
+    for k in 1..=9 {
+        let package = net.package(0, k, 1, None);
+        net.request(0, &package);
+        net.settle();
+    }
+    let ours = net.peer(1).sent.iter().find_map(|m| match m {
+        PbftMessage::Checkpoint { checkpoint, .. } => Some(checkpoint.clone()),
+        _ => None,
+    });
+    let ours = ours.expect("the eighth is signed");
+    // The primary is gone, and one of the others lies.
+    (net.stop(0), net.stop(3));
+    let signer = signer(&net.membership, 3);
+    let say = |net: &mut Net, checkpoint: Checkpoint| {
+        let said = checkpoint_key(SUITE, ReplicaId(3), &checkpoint);
+        let signature = signer.sign(&said.to_array());
+        for to in [1, 2] {
+            let checkpoint = checkpoint.clone();
+            net.inject(3, to, &PbftMessage::Checkpoint { checkpoint, signature });
+        }
+    };
+    let left = |net: &Net| [1, 2].iter().all(|&i| net.status(i).changing);
+    for round in 0..60 {
+        say(
+            &mut net,
+            Checkpoint { seq: SeqNum(1 + round % 9), height: Height(round), ..ours.clone() },
+        );
+        say(&mut net, ours.clone());
+        // Room is made for both again.
+        for k in 0..20 {
+            say(&mut net, Checkpoint { seq: SeqNum(100 + 20 * round + k), ..ours.clone() });
+        }
+        net.pass(Duration::from_millis(100));
+    }
+    assert!(left(&net), "they wait for the primary still");
 }
 
 /// T1, T2: a primary that passes over one client is replaced, though it serves the others (f18).

@@ -74,7 +74,7 @@ impl SegmentHeader {
     }
 
     /// Reads the header of the segment that begins with `first`; `Ok(Err(..))` when the bytes may
-    /// be a torn one.
+    /// be a torn one, or were to be elsewhere.
     pub(crate) fn read(
         window: &mut Window<'_>,
         name: &str,
@@ -101,7 +101,8 @@ impl SegmentHeader {
             return Err(damage(name, 16, "segment capacity"));
         }
         if le64(&bytes, 52) != first.0 {
-            return Err(damage(name, 52, "first height"));
+            // The header of another segment, which a disk has put here.
+            return Ok(Err(Flaw { field: "first height", short: false, resume: 8 }));
         }
         let parent = Digest(chain_at(&bytes, 60).0);
         Ok(Ok(Self { base: flags & FLAG_BASE != 0, capacity, chain, first, parent }))

@@ -1,10 +1,10 @@
-//! The fault of torn tails with its defences taken away: the tests would notice.
+//! The faults of torn tails and of holes with their defences taken away: the tests would notice.
 #![cfg(feature = "zoo")]
 
 mod common;
 
-use common::CHAIN;
-use tercio_ledger::{MemStorage, Wal, WalRecord, WalSettings};
+use common::{CHAIN, certify, checkpoint, log_of, open, settings};
+use tercio_ledger::{BlockLog, MemStorage, Wal, WalRecord, WalSettings};
 use tercio_types::zoo::{Defence, without};
 
 /// Writes two promises, tears the second, promises once more after the restart, and reads back.
@@ -48,4 +48,43 @@ fn hole() -> Option<Vec<WalRecord>> {
 fn f35_without_groups_a_hole_in_the_last_looks_like_damage() {
     assert_eq!(hole().map(|records| records.len()), Some(1));
     assert_eq!(without(Defence::F35HoleInGroup, hole), None);
+}
+
+/// Three certificates, of which the power leaves the last alone; gives how many are read back.
+fn hole_in_certificates() -> Option<usize> {
+    let (mut storage, all) = log_of(3, 4);
+    let (mut log, _) = open(&storage, 4);
+    for (header, _) in &all {
+        log.put_certificate(&certify(checkpoint(header), &[0, 1, 2])).ok()?;
+    }
+    drop(log);
+    let third = |bytes: &[u8]| 60 + (bytes.len() - 60) / 3 * 2;
+    storage.edit("certificates", |bytes| {
+        let end = third(bytes);
+        bytes[60..end].fill(0);
+    });
+    let (log, _) = BlockLog::open(Box::new(storage), CHAIN, settings(4)).ok()?;
+    log.latest_certificate().ok()?.map(|found| found.checkpoint.height.0 as usize)
+}
+
+#[test]
+fn f49_without_salvage_a_hole_in_certificates_stops_the_start() {
+    assert_eq!(hole_in_certificates(), Some(3));
+    assert_eq!(without(Defence::F49SalvageSideFiles, hole_in_certificates), None);
+}
+
+/// Six blocks, none certified, of which the power loses the third; gives what is left.
+fn hole_in_blocks() -> (u64, u64) {
+    let (mut storage, all) = log_of(6, 8);
+    let len = |i: usize| 28 + 167 + all[i].1.len();
+    let start = 96 + len(0) + len(1);
+    storage.edit(&common::segment(1), |bytes| bytes[start..start + len(2)].fill(0));
+    let (log, _) = open(&storage, 8);
+    (log.tip().0.0, log.damage().0)
+}
+
+#[test]
+fn f50_a_hole_that_nobody_can_mend_stays_unless_it_is_a_tail() {
+    assert_eq!(hole_in_blocks(), (2, 0));
+    assert_eq!(without(Defence::F50UnsyncedHoleIsTail, hole_in_blocks), (6, 1));
 }

@@ -202,7 +202,6 @@ entry!(LinksEntry {
 });
 entry!(CatchUpEntry {
     timeout_ms: u64,
-    buffer_bytes: usize,
     state_after: u64,
     serve_bytes: At<u64>,
 });
@@ -280,7 +279,6 @@ impl LinksEntry {
 impl CatchUpEntry {
     fn apply(self, source: &Source<'_>, settings: &mut SyncSettings) -> Result<(), FileError> {
         set_ms(&mut settings.timeout, self.timeout_ms);
-        set(&mut settings.buffer_bytes, self.buffer_bytes);
         set(&mut settings.state_after, self.state_after);
         if let Some(bytes) = &self.serve_bytes {
             if *bytes.get() < MIN_SERVE_BYTES {

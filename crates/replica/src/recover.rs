@@ -13,6 +13,8 @@ use crate::node::{NoLog, NodeSettings};
 use crate::stages::{
     ExecuteStage, Head, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, must_equal,
 };
+use crate::sync::buffer_bytes;
+use crate::transfer::message::bounded_chain_bytes;
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
@@ -88,9 +90,11 @@ impl<P: Protocol> Stages<P> {
         let alone = membership.n() == 1;
         let (latest, passed_over) = latest_whole(&mut snapshots, &blocks, alone)?;
         if let Some(stored) = latest {
-            rhythm.restored(stored.head.chain_bytes, stored.bytes());
-            let StoredSnapshot { head: SnapshotHead { certificate, .. }, chunks } = stored;
+            let bytes = stored.bytes();
+            let StoredSnapshot { head: SnapshotHead { certificate, chain_bytes }, chunks } = stored;
             let (seq, height) = (certificate.checkpoint.seq, certificate.checkpoint.height);
+            // An earlier version took any number from others.
+            rhythm.restored(bounded_chain_bytes(height, chain_bytes), bytes);
             let restored = engine.restore(&certificate.checkpoint, &chunks);
             restored.map_err(|why| NodeError::Snapshot { height, why })?;
             // The log's end may have been lost with the page cache, but the snapshot was not; or
@@ -140,7 +144,7 @@ impl<P: Protocol> Stages<P> {
         let protocol = make(keyring.signer(), recovery)?;
         let execute = ExecuteStage::new(settings.me, keyring.clone(), engine, delivered, rhythm);
         let own = (settings.lag, settings.scrub_bytes);
-        let kept = (settings.sync, settings.verify);
+        let kept = (settings.sync, buffer_bytes(&settings.consensus), settings.verify);
         let mut order = OrderStage::new(settings.me, keyring, protocol, head, own, kept);
         let log = LogStage::new(suite, wal, blocks, snapshots, staging);
         let mut outbox = Outbox { membership: Some(membership), ..Outbox::default() };

@@ -11,11 +11,15 @@
 //!   results must be the certified ones, and with those that consensus gave all of the state, or
 //!   the replica stops. While it is executed, the next one is fetched; so at most two are here at a
 //!   time, and what a certificate does not cover yet.
-//! - A peer that does not answer in time, sends junk, or sends blocks that no certificate covers is
-//!   passed over, counted, and what it sent is forgotten.
+//! - A peer that does not answer in time, sends junk, or sends more blocks than the buffer holds
+//!   ([`buffer_bytes`]) without a certificate is passed over, counted, and what it sent is forgotten.
+//!   A liar can fill the buffer once before it is.
 //!
-//! When every peer has let the blocks go (`retain.bytes`), only the state of another can help
-//! ([`Step::NobodyHas`], [`crate::transfer`]).
+//! Only the state of another can help ([`Step::NobodyHas`], [`crate::transfer`]) when nobody could
+//! and one of them has let the blocks go (`retain.bytes`), and when the blocks of f+1 filled the
+//! buffer since the last progress: one of those is correct, so more lies between two certificates
+//! than there is room for. When there is no state to be had either, blocks are tried again after a
+//! pause.
 //!
 //! ```text
 //! FETCH_BLOCKS   key: sequence = first height; body = last height: u64
@@ -28,7 +32,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_consensus::Instant;
+use tercio_consensus::{Instant, Settings};
 use tercio_ledger::{Block, BlockLog, LedgerError, verify};
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{
@@ -48,8 +52,6 @@ const ANSWER_BLOCKS: usize = 1 << 14;
 pub struct SyncSettings {
     /// How long a peer may take for an answer.
     pub timeout: Duration,
-    /// The most bytes of blocks that wait for their certificate.
-    pub buffer_bytes: usize,
     /// Further behind than so many blocks, a replica fetches state if that is fewer bytes.
     pub state_after: u64,
     /// How many bytes of state others are given each second.
@@ -58,13 +60,24 @@ pub struct SyncSettings {
 
 impl Default for SyncSettings {
     fn default() -> Self {
-        Self {
-            timeout: Duration::from_millis(500),
-            buffer_bytes: 64 << 20,
-            state_after: 4096,
-            serve_bytes: 8 << 20,
-        }
+        Self { timeout: Duration::from_millis(500), state_after: 4096, serve_bytes: 8 << 20 }
     }
+}
+
+/// How much memory blocks may take that wait for their certificate, as [`cost`] counts it: as much as
+/// may lie between two certificates where the others have the settings that this replica has. What is
+/// decided above a certificate is less than two rooms (rule W4, decision 0032) at less than a window
+/// of numbers.
+#[must_use]
+pub fn buffer_bytes(consensus: &Settings) -> usize {
+    let window = usize::try_from(consensus.window).unwrap_or(usize::MAX);
+    let headers = window.saturating_mul(size_of::<Block>());
+    consensus.held_bytes.saturating_mul(2).saturating_add(headers)
+}
+
+/// What a block takes up in the buffer: one without a body is not for nothing.
+fn cost(block: &Block) -> usize {
+    block.body.len() + size_of::<Block>()
 }
 
 /// Which blocks somebody wants.
@@ -183,7 +196,7 @@ pub enum Step {
     },
     /// Execute.
     Replay(CertifiedBlocks),
-    /// Everybody who answered has let the first block go: look for a state. Catching up has ended.
+    /// Blocks are of no help now: look for a state. Catching up has ended.
     NobodyHas,
 }
 
@@ -209,11 +222,14 @@ pub struct CatchUp {
     me: ReplicaId,
     membership: Arc<Membership>,
     settings: SyncSettings,
+    /// The most that the buffer may take up.
+    room: usize,
     target: Option<Arc<CertifiedCheckpoint>>,
     /// What is executed, or handed to execution.
     executed: Tip,
     /// Blocks behind it that are not certified yet.
     buffer: Vec<Block>,
+    /// How much it takes up.
     bytes: usize,
     /// The end of the buffer.
     tip: Tip,
@@ -229,6 +245,8 @@ pub struct CatchUp {
     tried: ReplicaSet,
     /// Whether one of them said that it does not hold the blocks.
     gone: bool,
+    /// Whose blocks filled the buffer since the last progress, whatever the target was.
+    uncertified: ReplicaSet,
     next_peer: ReplicaId,
     /// How many bytes of answers came.
     fetched: u64,
@@ -236,15 +254,21 @@ pub struct CatchUp {
 }
 
 impl CatchUp {
-    /// Nothing to catch up with.
+    /// Nothing to catch up with. What waits for its certificate may take up `room` ([`buffer_bytes`]).
     #[must_use]
-    pub fn new(me: ReplicaId, membership: Arc<Membership>, settings: SyncSettings) -> Self {
+    pub fn new(
+        me: ReplicaId,
+        membership: Arc<Membership>,
+        settings: SyncSettings,
+        room: usize,
+    ) -> Self {
         let start = Tip { height: Height(0), hash: Digest::NULL, seq: SeqNum(0) };
         let next_peer = ReplicaId((me.0 + 1) % membership.n() as u16);
         Self {
             me,
             membership,
             settings,
+            room,
             target: None,
             executed: start,
             buffer: Vec::new(),
@@ -257,6 +281,7 @@ impl CatchUp {
             pause: None,
             tried: ReplicaSet::EMPTY,
             gone: false,
+            uncertified: ReplicaSet::EMPTY,
             next_peer,
             fetched: 0,
             dropped: BTreeMap::new(),
@@ -298,8 +323,12 @@ impl CatchUp {
         now: Instant,
     ) {
         let before = self.target.replace(target.clone());
+        let is_new = before.is_none();
         let rises = before.is_none_or(|before| before.checkpoint.seq <= target.checkpoint.seq);
         assert!(rises, "a target below the one before");
+        if is_new {
+            self.uncertified = ReplicaSet::EMPTY;
+        }
         self.tried = ReplicaSet::EMPTY;
         self.gone = false;
         if !self.executing {
@@ -353,10 +382,11 @@ impl CatchUp {
         let Some(target) = &self.target else { return };
         let to = target.checkpoint.height;
         let n = self.membership.n() as u16;
-        let peers = (0..n).map(|i| ReplicaId((self.next_peer.0 + i) % n));
-        let Some(peer) = peers.into_iter().find(|p| *p != self.me && !self.tried.contains(*p))
-        else {
-            if !self.gone {
+        let mut peers = (0..n).map(|i| ReplicaId((self.next_peer.0 + i) % n));
+        let peer = peers.find(|p| *p != self.me && !self.tried.contains(*p));
+        let too_long = self.is_too_long();
+        let Some(peer) = peer.filter(|_| !too_long) else {
+            if !self.gone && !too_long {
                 // Nobody could help; perhaps somebody can later.
                 self.pause = Some(now + self.settings.timeout);
             } else if !self.executing {
@@ -371,11 +401,21 @@ impl CatchUp {
         self.steps.push_back(Step::Ask { to: peer, request: FetchBlocks { from, to } });
     }
 
+    /// Whether there is more up to the next certificate than the buffer holds, as one correct replica
+    /// says at least.
+    fn is_too_long(&self) -> bool {
+        self.uncertified.len() >= self.membership.weak_quorum()
+            && stands(Defence::F47UncertifiedIsGone)
+    }
+
     /// The peer is of no help: what it sent is forgotten, and the next is asked.
     fn pass_over(&mut self, peer: ReplicaId, reason: &'static str, now: Instant) {
         *self.dropped.entry(reason).or_default() += 1;
         self.tried.insert(peer);
         self.gone |= reason == "blocks_none";
+        if reason == "blocks_uncertified" {
+            self.uncertified.insert(peer);
+        }
         self.asked = None;
         self.forget();
         self.ask(now);
@@ -398,6 +438,7 @@ impl CatchUp {
                 self.forget();
                 self.tried = ReplicaSet::EMPTY;
                 self.gone = false;
+                self.uncertified = ReplicaSet::EMPTY;
                 self.ready = Some((blocks, certificate));
                 self.go_on(now);
             }
@@ -428,8 +469,8 @@ impl CatchUp {
             if tercio_crypto::hash(suite, &[&block.body]) != header.body {
                 return Err("blocks_wrong_body");
             }
-            self.bytes += block.body.len();
-            if self.bytes > self.settings.buffer_bytes {
+            self.bytes += cost(&block);
+            if self.bytes > self.room {
                 return Err("blocks_uncertified");
             }
             self.tip = Tip { height: header.height, hash: block_hash(header), seq: header.seq };

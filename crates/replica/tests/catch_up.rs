@@ -3,19 +3,21 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Asker, CLIENT, Net, counter, membership, pbft, quick, secret};
+use common::{Asker, CLIENT, Net, membership, pbft, quick, secret};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use tercio_consensus::Instant;
+use tercio_consensus::{Instant, Settings};
 use tercio_crypto::{Instance, Keyring};
 use tercio_execution::{AppError, Application, Context, Operation, Replies, Snapshot, chunks_root};
 use tercio_ledger::{Block, Storage};
-use tercio_replica::sync::{Blocks, CatchUp, Step, SyncSettings};
+use tercio_replica::sync::{Blocks, CatchUp, Step, SyncSettings, buffer_bytes};
+use tercio_replica::transfer::message::State;
+use tercio_replica::transfer::{self, Transfer};
 use tercio_replica::{NodeError, NodeSettings};
 use tercio_types::{
     Authenticator, BlockHeader, CertifiedCheckpoint, Checkpoint, Digest, EMPTY_ROOT, Epoch, Height,
-    Principal, ReplicaId, SeqNum, Suite, Timestamp,
+    Membership, Principal, ReplicaId, SeqNum, Suite, Timestamp,
 };
 use tercio_wire::{Decode, Encode, Frame, Kind, block_hash, checkpoint_key};
 
@@ -203,21 +205,6 @@ fn a_chain_without_certificate_is_never_executed() {
     });
 }
 
-/// A peer that sends blocks for ever and never a certificate fills a bounded buffer, and no more.
-#[test]
-fn uncertified_blocks_fill_a_bounded_buffer() {
-    let tune = |settings: &mut NodeSettings| {
-        quick(settings);
-        settings.sync.buffer_bytes = 1000;
-    };
-    let mut net = Net::with(4, Box::new(counter), Box::new(tune), pbft());
-    let asker = Asker::new(CLIENT, &net.membership);
-    lagging(&mut net, &asker, 60);
-    lie(&mut net, &[0, 1], |blocks| Blocks { certificate: None, ..blocks }.to_bytes());
-    caught_up(&mut net, &asker, 60);
-    assert!(net.status(3).dropped["blocks_uncertified"] > 0);
-}
-
 /// Fewer signatures than a quorum, or one twice.
 #[test]
 fn a_certificate_without_quorum_is_passed_over() {
@@ -298,26 +285,178 @@ fn certified(height: u64, parent: Digest) -> (Block, CertifiedCheckpoint) {
     (Block { header, body }, CertifiedCheckpoint { checkpoint, signatures })
 }
 
+/// So many blocks in a row, each with its certificate.
+fn chain(membership: &Membership, count: u64) -> Vec<(Block, CertifiedCheckpoint)> {
+    let mut parent = Digest(membership.chain().0);
+    let next = |height| {
+        let made = certified(height, parent);
+        parent = made.1.checkpoint.block;
+        made
+    };
+    (1..=count).map(next).collect()
+}
+
+/// Replica 3, in whose buffer there is room for so many blocks of [`certified`], on the way to the
+/// end of a chain; with what it says that it stands on.
+fn on_the_way(
+    membership: &Arc<Membership>,
+    chain: &[(Block, CertifiedCheckpoint)],
+    blocks: usize,
+) -> CatchUp {
+    let room = blocks * (size_of::<Block>() + 100);
+    let settings = SyncSettings::default();
+    let mut catch_up = CatchUp::new(ReplicaId(3), membership.clone(), settings, room);
+    begin(&mut catch_up, membership, chain);
+    catch_up
+}
+
+fn begin(catch_up: &mut CatchUp, membership: &Membership, chain: &[(Block, CertifiedCheckpoint)]) {
+    let target = Arc::new(chain.last().unwrap().1.clone());
+    catch_up.begin(target, (Height(0), Digest(membership.chain().0), SeqNum(0)), Instant(1));
+}
+
+/// Whom it asks for blocks from `height` on.
+fn asked(catch_up: &mut CatchUp, height: u64) -> ReplicaId {
+    match catch_up.poll() {
+        Some(Step::Ask { to, request }) if request.from == Height(height) => to,
+        other => panic!("asks for {height}, not {other:?}"),
+    }
+}
+
+/// Gives these blocks, and no certificate.
+fn give(catch_up: &mut CatchUp, by: ReplicaId, chain: &[(Block, CertifiedCheckpoint)]) {
+    let blocks: Vec<_> = chain.iter().map(|(block, _)| block.clone()).collect();
+    let from = blocks[0].header.height;
+    let answer = Blocks { blocks, certificate: None }.to_bytes();
+    catch_up.on_blocks(by, from, &answer, Instant(1));
+}
+
+fn uncertified(catch_up: &CatchUp) -> u64 {
+    catch_up.dropped().get("blocks_uncertified").copied().unwrap_or_default()
+}
+
+/// What may lie between two certificates by the settings of consensus has room, headers and all.
+#[test]
+fn the_buffer_follows_from_the_room_for_batches() {
+    for (held_bytes, window) in [(128 << 20, 512), (32 << 20, 64), (usize::MAX, u64::MAX)] {
+        let settings = Settings { held_bytes, window, ..Settings::default() };
+        let headers = (window as usize).saturating_mul(size_of::<Block>());
+        let least = held_bytes.saturating_mul(2).saturating_add(headers);
+        assert!(buffer_bytes(&settings) >= least, "{held_bytes} {window}");
+    }
+}
+
+/// One that sends blocks for ever and never a certificate fills a bounded buffer once, and is passed
+/// over; what the next sends is executed.
+#[test]
+fn one_liar_without_certificates_fills_one_buffer() {
+    let membership = membership(4);
+    let chain = chain(&membership, 12);
+    let mut catch_up = on_the_way(&membership, &chain, 4);
+    let liar = asked(&mut catch_up, 1);
+    give(&mut catch_up, liar, &chain[..2]);
+    assert_eq!(asked(&mut catch_up, 3), liar);
+    give(&mut catch_up, liar, &chain[2..4]);
+    assert_eq!((asked(&mut catch_up, 5), uncertified(&catch_up)), (liar, 0));
+    give(&mut catch_up, liar, &chain[4..5]);
+    assert_eq!(uncertified(&catch_up), 1);
+    for (height, (block, certificate)) in (1..).zip(&chain) {
+        let honest = asked(&mut catch_up, height);
+        assert_ne!(honest, liar);
+        let certificate = certificate.clone();
+        let answer = Blocks { blocks: vec![block.clone()], certificate: Some(certificate.clone()) };
+        catch_up.on_blocks(honest, Height(height), &answer.to_bytes(), Instant(1));
+        assert!(matches!(catch_up.poll(), Some(Step::Replay(_))));
+        catch_up.on_replayed(&certificate, Instant(1));
+    }
+    assert!(!catch_up.is_active() && uncertified(&catch_up) == 1);
+}
+
+/// Blocks without bodies take up memory, too.
+#[test]
+fn empty_blocks_fill_the_buffer() {
+    let membership = membership(4);
+    let mut chain = chain(&membership, 40);
+    let mut parent = Digest(membership.chain().0);
+    for (block, certificate) in &mut chain {
+        block.body = Bytes::new();
+        block.header.body = tercio_crypto::hash(Suite::default(), &[&[]]);
+        block.header.parent = parent;
+        parent = block_hash(&block.header);
+        certificate.checkpoint.block = parent;
+    }
+    let mut catch_up = on_the_way(&membership, &chain, 4);
+    let liar = asked(&mut catch_up, 1);
+    give(&mut catch_up, liar, &chain[..30]);
+    assert_eq!(uncertified(&catch_up), 1);
+}
+
+/// f47: when the blocks of f+1 fill the buffer, one of them is correct, and more lies between two
+/// certificates than there is room for: a state is needed, whoever is left to ask.
+#[test]
+fn uncertified_blocks_of_two_of_four_lead_to_a_state() {
+    let membership = membership(4);
+    let chain = chain(&membership, 12);
+    let mut catch_up = on_the_way(&membership, &chain, 4);
+    for _ in 0..2 {
+        let first = asked(&mut catch_up, 1);
+        give(&mut catch_up, first, &chain[..5]);
+        let second = asked(&mut catch_up, 1);
+        // Asked again to reach it, or one further on, changes nothing about that.
+        begin(&mut catch_up, &membership, &chain);
+        assert_eq!(asked(&mut catch_up, 1), second);
+        give(&mut catch_up, second, &chain[..5]);
+        assert!(first != second && matches!(catch_up.poll(), Some(Step::NobodyHas)));
+        assert!(!catch_up.is_active() && catch_up.poll().is_none());
+        // There was no state to be had: blocks are tried again.
+        begin(&mut catch_up, &membership, &chain);
+    }
+    // What one sent before there was progress, or it says it again, does not count twice.
+    let by = asked(&mut catch_up, 1);
+    give(&mut catch_up, by, &chain[..5]);
+    let by = asked(&mut catch_up, 1);
+    let answer = Blocks { blocks: vec![chain[0].0.clone()], certificate: Some(chain[0].1.clone()) };
+    catch_up.on_blocks(by, Height(1), &answer.to_bytes(), Instant(1));
+    assert!(matches!(catch_up.poll(), Some(Step::Replay(_))));
+    let by = asked(&mut catch_up, 2);
+    give(&mut catch_up, by, &chain[1..6]);
+    asked(&mut catch_up, 2);
+}
+
+/// Nobody has a state to offer: after a pause, and not before, blocks are tried again.
+#[test]
+fn without_offers_blocks_are_tried_again_after_a_pause() {
+    let membership = membership(4);
+    let settings = SyncSettings::default();
+    let mut transfer = Transfer::new(ReplicaId(3), membership, 0, settings);
+    let mut now = Instant(1);
+    for _ in 0..3 {
+        transfer.begin((Height(1), SeqNum(1)), false, now);
+        let mut asked = vec![];
+        while let Some(transfer::Step::Ask { to, number, .. }) = transfer.poll() {
+            asked.push((to, number));
+        }
+        assert_eq!(asked.len(), 3);
+        for (to, number) in asked {
+            transfer.on_state(to, number, &State::Offer(None).to_bytes(), now);
+        }
+        assert!(transfer.poll().is_none());
+        assert_eq!(transfer.deadline(), Some(now + settings.timeout));
+        now = now + settings.timeout;
+        transfer.on_timeout(now);
+        assert!(matches!(transfer.poll(), Some(transfer::Step::Blocks)));
+        assert!(transfer.poll().is_none() && !transfer.is_active());
+    }
+}
+
 /// The next blocks are fetched while others are executed, and no more than the next: and whether
 /// nobody has them is said when nobody uses the state.
 #[test]
 fn blocks_are_fetched_while_others_are_executed() {
     let membership = membership(4);
-    let mut parent = Digest(membership.chain().0);
-    let chain: Vec<_> = (1..=4)
-        .map(|height| {
-            let made = certified(height, parent);
-            parent = made.1.checkpoint.block;
-            made
-        })
-        .collect();
+    let chain = chain(&membership, 4);
     let certificate = |height: usize| Arc::new(chain[height - 1].1.clone());
     let now = Instant(1);
-    let mut catch_up = CatchUp::new(ReplicaId(3), membership.clone(), SyncSettings::default());
-    let asked = |catch_up: &mut CatchUp, height: u64| match catch_up.poll() {
-        Some(Step::Ask { to, request }) if request.from == Height(height) => to,
-        other => panic!("asks for {height}, not {other:?}"),
-    };
     let replays = |catch_up: &mut CatchUp, height: usize, last: bool| match catch_up.poll() {
         Some(Step::Replay(run)) => {
             assert_eq!((run.certificate, run.last), (certificate(height), last));
@@ -329,8 +468,7 @@ fn blocks_are_fetched_while_others_are_executed() {
         let blocks = Blocks { blocks: vec![block], certificate: Some(certificate) };
         catch_up.on_blocks(by, Height(height as u64), &blocks.to_bytes(), now);
     };
-    let start = (Height(0), Digest(membership.chain().0), SeqNum(0));
-    catch_up.begin(certificate(4), start, now);
+    let mut catch_up = on_the_way(&membership, &chain, 4);
     let by = asked(&mut catch_up, 1);
     answer(&mut catch_up, by, 1);
     replays(&mut catch_up, 1, false);

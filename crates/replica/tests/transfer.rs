@@ -10,14 +10,14 @@ use std::rc::Rc;
 use tercio_consensus::pbft::Pbft;
 use tercio_crypto::{Instance, Keyring};
 use tercio_execution::{
-    AppError, Application, Keyed, Operation, Outcome, Store, Transaction, View,
+    APP, AppError, Application, Keyed, Operation, Outcome, Store, Transaction, View,
 };
 use tercio_ledger::{MemStorage, Storage};
 use tercio_replica::NodeSettings;
 use tercio_replica::transfer::TransferStatus;
-use tercio_replica::transfer::message::{FetchState, State};
-use tercio_types::{Authenticator, Digest, Height, Principal, ReplicaId, Suite};
-use tercio_wire::{Decode, Encode, Frame, Kind};
+use tercio_replica::transfer::message::{FetchState, Path, State};
+use tercio_types::{Authenticator, Digest, Height, Principal, ReplicaId, SeqNum, Suite};
+use tercio_wire::{Decode, Encode, Frame, Key, Kind};
 
 /// Each operation writes under the key that its first two bytes are: 400 bytes, or as many times
 /// 64 KiB as a third byte says; and it counts all operations under another key.
@@ -319,6 +319,101 @@ fn an_offer_without_a_full_certificate_is_none() {
         }
         honest(&state)
     });
+}
+
+/// f48: more bytes of blocks than a certified height allows are a lie, and whoever says so is named.
+#[test]
+fn a_source_with_absurd_numbers_is_dropped() {
+    for (number, all) in [(u64::MAX, true), (u64::MAX, false), (1 << 50, false)] {
+        survives("offer_absurd", move |mut state| {
+            if let State::Offer(Some(offer)) = &mut state {
+                offer.chain_bytes = number;
+                if all {
+                    (offer.state_bytes, offer.block_bytes) = (number, number);
+                }
+            }
+            honest(&state)
+        });
+    }
+}
+
+/// Numbers that nothing certified bounds mislead nobody into a panic, or away from the state.
+#[test]
+fn numbers_that_nobody_certifies_do_no_harm() {
+    for (state_bytes, block_bytes, chain_bytes) in
+        [(u64::MAX, 0, 0), (0, u64::MAX, 0), (u64::MAX, u64::MAX, 15 << 20), (0, 0, 1)]
+    {
+        let mut net = net(|settings| {
+            forgetful(settings);
+            settings.sync.state_after = 20;
+        });
+        let asker = Asker::new(CLIENT, &net.membership);
+        lose(&mut net, &asker, 100, 60);
+        lie(
+            &mut net,
+            &[0, 1, 2],
+            Rc::new(move |mut state| {
+                if let State::Offer(Some(offer)) = &mut state {
+                    (offer.state_bytes, offer.block_bytes) = (state_bytes, block_bytes);
+                    offer.chain_bytes = chain_bytes;
+                }
+                honest(&state)
+            }),
+        );
+        net.start(3);
+        together(&mut net, &asker, 101);
+        let status = transfer(&net, 3);
+        assert!(status.phase == "done" && status.dropped.is_empty(), "{status:?}");
+        restart(&mut net);
+        together(&mut net, &asker, 102);
+    }
+}
+
+/// Says in the head of each snapshot on a disk that the chain has so many bytes.
+fn set_chain_bytes(disk: &mut MemStorage, number: u64) {
+    for name in snapshots(disk) {
+        disk.edit(&name, |bytes| {
+            let len = u32::from_le_bytes(bytes[44..48].try_into().unwrap()) as usize;
+            bytes[52 + len - 8..52 + len].copy_from_slice(&number.to_le_bytes());
+            let head = [&bytes[..48], &bytes[52..52 + len]].concat();
+            bytes[48..52].copy_from_slice(&crc32fast::hash(&head).to_le_bytes());
+        });
+    }
+}
+
+/// f48: an earlier version wrote down whatever others said. A replica with such a snapshot starts,
+/// goes on taking snapshots by the bytes of blocks, and what it offers is accepted.
+#[test]
+fn a_snapshot_with_an_absurd_number_does_no_harm() {
+    let mut net = net(|settings| {
+        forgetful(settings);
+        (settings.snapshot_every, settings.snapshot_bytes) = (0, 1 << 11);
+    });
+    let asker = Asker::new(CLIENT, &net.membership);
+    write(&mut net, &asker, 1, 100, 60);
+    net.until("all are at one head", |net| net.agree());
+    for i in [0, 3] {
+        net.stop(i);
+    }
+    assert!(!snapshots(&net.disks[0]).is_empty());
+    set_chain_bytes(&mut net.disks[0], u64::MAX);
+    net.disks[3] = Default::default();
+    net.start(0);
+    let before = snapshots(&net.disks[0]);
+    lie(&mut net, &[1, 2], Rc::new(|_| None));
+    net.start(3);
+    together(&mut net, &asker, 101);
+    let status = transfer(&net, 3);
+    let named = |(id, why): &(ReplicaId, &str)| *id == ReplicaId(0) || *why == "offer_absurd";
+    assert!(status.phase == "done" && !status.dropped.iter().any(named), "{status:?}");
+    write(&mut net, &asker, 102, 200, 60);
+    net.until("all are at one head", |net| net.agree());
+    for i in [0, 3] {
+        let now = snapshots(&net.disks[i]);
+        assert!(now.last() > before.last(), "replica {i}: {before:?} {now:?}");
+    }
+    restart(&mut net);
+    together(&mut net, &asker, 302);
 }
 
 #[test]
@@ -623,6 +718,66 @@ fn alone_with_damaged_snapshots_is_an_error() {
         assert!(error.contains("snapshot-") && error.contains("damaged"), "{error}");
         assert_eq!(snapshots(&net.disks[0]), names);
     }
+}
+
+/// A replica that is given a snapshot asks for trees and ways that there are not, and then for those
+/// that there are: nobody stops, and what there is comes.
+#[test]
+fn questions_about_trees_that_are_not_there_do_no_harm() {
+    let mut net = net(forgetful);
+    let asker = Asker::new(CLIENT, &net.membership);
+    write(&mut net, &asker, 1, 100, 60);
+    net.until("all are at one head", |net| net.agree());
+    net.settle();
+    let (from, to) = (Principal::Replica(ReplicaId(0)), Principal::Replica(ReplicaId(1)));
+    let mut keyring = Keyring::new(from, secret(0), net.membership.clone(), Instance::default());
+    let last = snapshots(&net.disks[1]).pop().expect("there is a snapshot");
+    let seq = SeqNum(last.trim_start_matches("snapshot-").parse().unwrap());
+    let (root, other) = (Path::root(APP), Path::root(7));
+    let deep = (0..200).fold(Path::root(APP), |path, i| path.then(i % 3 == 0));
+    let nodes = |paths: &[&Path]| FetchState::Nodes {
+        seq,
+        paths: paths.iter().map(|path| (*path).clone()).collect(),
+    };
+    let chunks =
+        |path: &Path, offset| FetchState::Chunks { seq, parts: vec![(path.clone(), offset)] };
+    let questions = [
+        nodes(&[&root, &other]),
+        nodes(&[&root]),
+        nodes(&[&deep, &root]),
+        nodes(&[&other, &deep]),
+        nodes(&[&deep]),
+        chunks(&deep, u64::MAX),
+        chunks(&root, 0),
+        nodes(&[]),
+        nodes(&[&root]),
+    ];
+    let mut answers = vec![];
+    for (question, number) in questions.iter().zip(1..) {
+        let body = question.to_bytes();
+        let digest = tercio_crypto::hash(Suite::default(), &[&body]);
+        let key = Key::of_replica(Kind::FETCH_STATE, ReplicaId(0), 0, number, digest);
+        let auth = Authenticator::Mac(keyring.tag(to, &key.to_array()).unwrap());
+        let (now, frame) = (net.now, Frame { key, auth, body }.to_bytes());
+        net.nodes[1].as_mut().unwrap().handle_frame(from, &frame, now);
+        net.work(1);
+        for (_, _, bytes) in net.wire.drain(..).filter(|(_, to, _)| *to == from) {
+            let frame = Frame::decode(&bytes, Suite::default()).unwrap();
+            if frame.key.kind == Kind::STATE {
+                answers.push(State::from_bytes(&frame.body, Suite::default()).unwrap());
+            }
+        }
+    }
+    let found: Vec<_> = answers
+        .iter()
+        .map(|answer| match answer {
+            State::Nodes(nodes) => nodes.len(),
+            State::Chunks(chunks) => chunks.len(),
+            State::Offer(_) => usize::MAX,
+        })
+        .collect();
+    assert_eq!(found, [1, 1, 0, 0, 0, 0, 0, 0, 1]);
+    together(&mut net, &asker, 101);
 }
 
 /// However much a replica asks, so many of its questions wait and no more.

@@ -136,6 +136,16 @@ impl Customer {
         self.left == 0 && self.core.outstanding() == 0 && self.asking == 0
     }
 
+    /// What it waits for, in words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let (who, under_way) = (self.id, self.core.outstanding());
+        format!(
+            "client {who} wants {} more, {under_way} under way, {} asked",
+            self.left, self.asking
+        )
+    }
+
     /// When to call [`Self::wake`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

@@ -3,8 +3,9 @@
 
 use crate::Rng;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tercio_ledger::{MemStorage, Storage};
+use tercio_ledger::{MediaFault, MemStorage, Storage};
 use tercio_replica::{Home, Part};
 
 #[derive(Debug, Default)]
@@ -31,6 +32,8 @@ pub enum Tear {
 pub struct Disk {
     files: MemStorage,
     fuse: Arc<Mutex<Fuse>>,
+    /// Tails that power failures left in pieces.
+    holes: u64,
 }
 
 impl Disk {
@@ -43,7 +46,27 @@ impl Disk {
     /// A disk with these files, all durable.
     #[must_use]
     pub fn with_files(files: MemStorage) -> Self {
-        Self { files, fuse: Arc::default() }
+        Self { files, ..Self::default() }
+    }
+
+    /// How many tails power failures left in pieces, with holes in them as a rule.
+    #[must_use]
+    pub fn holes(&self) -> u64 {
+        self.holes
+    }
+
+    /// The medium fails in one of the files that `hits` picks: which, and where.
+    pub fn media_fault(
+        &mut self,
+        fault: MediaFault,
+        hits: impl Fn(&str) -> bool,
+        rng: &mut Rng,
+    ) -> Option<(String, Range<usize>)> {
+        let names = self.files.list().unwrap_or_default();
+        let names: Vec<_> = names.into_iter().filter(|name| hits(name)).collect();
+        let name = (!names.is_empty()).then(|| rng.pick(&names).clone())?;
+        let place = self.files.media_fault(&name, fault, &mut |n| rng.below(n))?;
+        Some((name, place))
     }
 
     /// The files, to look at or to damage.
@@ -103,7 +126,14 @@ impl Disk {
 
     /// The power failed: of what was not synced, `rng` says what is left and how it is torn.
     pub fn crash(&mut self, rng: &mut Rng) {
-        self.files.crash(&mut |n| rng.below(n));
+        let mut holes = 0;
+        self.files.crash(&mut |n| {
+            let chosen = rng.below(n);
+            // What the storage asks five ways for: the last two leave sectors or pages in any order.
+            holes += u64::from(n == 5 && chosen >= 3);
+            chosen
+        });
+        self.holes += holes;
         *self.fuse() = Fuse::default();
     }
 

@@ -6,11 +6,12 @@ use crate::pace::{Pace, SeededPace};
 use crate::witness::{Journal, Witness};
 use crate::{Cast, Disk, Forger, Rng, Tear, WorldSettings};
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tercio_consensus::{Instant, Settings, Status};
-use tercio_ledger::{BlockLogSettings, WalSettings};
+use tercio_ledger::{BlockLogSettings, MediaFault, WalSettings};
 use tercio_replica::sync::SyncSettings;
 use tercio_replica::{
     Durability, LedgerSettings, NoLog, Node, NodeError, NodeSettings, NodeStatus, Output,
@@ -55,6 +56,10 @@ pub struct Host {
     disk: Disk,
     journal: Journal,
     actor: Option<Box<dyn Actor>>,
+    /// Whether its disk's medium has failed.
+    hit: bool,
+    /// Whether its write-ahead log was damaged, so that it may do anything.
+    distrusted: bool,
     /// Made when it is needed: deriving keys takes a while.
     forger: Option<Forger>,
     rng: Rng,
@@ -85,6 +90,8 @@ impl Host {
             disk: Disk::new(),
             journal: Journal::default(),
             actor: None,
+            hit: false,
+            distrusted: false,
             forger: None,
             rng,
             due: None,
@@ -116,7 +123,34 @@ impl Host {
     /// Whether it does what a correct replica does.
     #[must_use]
     pub fn is_correct(&self) -> bool {
-        self.actor.is_none()
+        self.actor.is_none() && !self.distrusted
+    }
+
+    /// Expects anything of it from now on, though nobody is behind that.
+    pub fn distrust(&mut self) {
+        self.distrusted = true;
+    }
+
+    /// Whether what it says when it stops, or does not start, is right of a replica whose disk's
+    /// medium failed, so that its operator has to put an empty one in: its write-ahead log is damaged;
+    /// or its block log is, and others have let go of what it lacks.
+    #[must_use]
+    pub fn is_beyond_repair(&self, said: &str) -> bool {
+        let log = self.distrusted && said.contains("wal-") && said.contains("damaged");
+        let blocks =
+            self.hit && self.forgetful && said.contains("no other replica has whole copies");
+        log || blocks
+    }
+
+    /// The medium of its disk fails in a file that `hits` picks.
+    pub fn media_fault(
+        &mut self,
+        fault: MediaFault,
+        hits: impl Fn(&str) -> bool,
+    ) -> Option<(String, Range<usize>)> {
+        let found = self.disk.media_fault(fault, hits, &mut self.rng);
+        self.hit |= found.is_some();
+        found
     }
 
     /// How far above its low watermark the replica votes.
@@ -147,6 +181,12 @@ impl Host {
     pub fn replace_disk(&mut self, disk: Disk) {
         assert!(!self.is_up(), "the machine runs");
         self.disk = disk;
+    }
+
+    /// Gives the replica settings of its own, from its next start on. The machine must be down.
+    pub fn set_consensus(&mut self, settings: Settings) {
+        assert!(!self.is_up(), "the machine runs");
+        self.settings = settings;
     }
 
     /// Where the replica says it stands, if it runs.
@@ -197,13 +237,10 @@ impl Host {
         };
         self.journal = Journal::default();
         let app = Box::new(Witness::new(self.journal.clone(), self.cast.suite()));
-        let mut node = Node::open(settings, self.disk.clone(), app, now)?;
-        if let Some(pace) = self.pace {
-            let split = self.split_commits.clone();
-            node.set_disk_pace(Box::new(SeededPace::new(pace, self.rng.fork(), split)));
-        }
+        let node = Node::open(settings, self.disk.clone(), app, now)?;
         self.due = node.deadline();
         self.node = Some(node);
+        self.keep_pace();
         self.ran = true;
         Ok(())
     }
@@ -228,6 +265,19 @@ impl Host {
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn
+    }
+
+    /// From now on its disk keeps this pace.
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.pace = Some(pace);
+        self.keep_pace();
+    }
+
+    fn keep_pace(&mut self) {
+        if let (Some(pace), Some(node)) = (self.pace, &mut self.node) {
+            let split = self.split_commits.clone();
+            node.set_disk_pace(Box::new(SeededPace::new(pace, self.rng.fork(), split)));
+        }
     }
 
     /// How many commits fell between two commands of one step.

@@ -42,4 +42,4 @@ pub use network::{Hush, Network, Quality};
 pub use pace::Pace;
 pub use rng::Rng;
 pub use trace::{Trace, kind_name, peek_key};
-pub use world::{Act, Fate, Gate, Passing, Tally, World, WorldSettings, small_settings};
+pub use world::{Act, Fate, Gate, Passing, Tally, Target, World, WorldSettings, small_settings};

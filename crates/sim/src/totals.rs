@@ -19,13 +19,16 @@ const WANTED: &[(&str, u64)] = &[
     ("lost_disks", 100),
     ("disk_failures", 50),
     ("split_commits", 5000),
+    ("holes", 500),
+    ("media_faults", 100),
+    ("replaced_disks", 20),
     ("gone_for_good", 300),
-    ("false_answers", 50),
-    ("own_links", 1000),
-    ("long_operations", 20),
-    ("reads", 500),
-    ("queries", 500),
-    ("clients_added", 50),
+    ("false_answers", 10),
+    ("own_links", 5000),
+    ("long_operations", 50),
+    ("reads", 2000),
+    ("queries", 2000),
+    ("clients_added", 100),
 ];
 
 /// What all runs gave together.

@@ -47,6 +47,10 @@ scenarios! {
     f42_forgotten_proposal "f42",
     f43_long_batches_without_checkpoints "f43",
     f44_views_that_a_laggard_cannot_follow "f44",
+    f45_a_record_before_what_it_stands_on "f45",
+    f46_a_certificate_of_what_nobody_has "f46",
+    f47_blocks_beyond_the_buffer "f47",
+    f48_absurd_numbers_in_an_offer "f48",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

@@ -72,7 +72,7 @@ impl Dial {
             self.pause = min;
         }
         self.stage = Stage::Waiting(now + self.pause);
-        self.pause = (self.pause * 2).min(max);
+        self.pause = self.pause.saturating_mul(2).min(max);
         self.attempts += 1;
     }
 

@@ -82,6 +82,8 @@ switches! {
         F44SkipToCertificate "a laggard that enters a view keeps its window",
         F45StateFollows "the record of all promises is written apart from those that it replaces",
         F46DurableCheckpoint "a state is signed before its blocks are durable",
+        F47UncertifiedIsGone "a state is not looked for when f+1 sources have no certificate in reach",
+        F48BoundOffers "numbers of an offer are taken as they come",
         F49SalvageSideFiles "a hole in a side file keeps a replica from starting",
         F50UnsyncedHoleIsTail "an unsynced hole in the log is damage",
     }

@@ -72,3 +72,15 @@ pub fn settings(membership: &Arc<Membership>) -> Settings {
         ..Settings::new(ME, secret(Principal::Client(ME)), membership.clone())
     }
 }
+
+/// Tries with more and more time, since how much is enough is the machine's to say.
+///
+/// # Panics
+/// When minutes are not enough; with what came last.
+pub fn given_time(mut attempt: impl FnMut(Duration) -> Result<(), String>) {
+    let mut within = Duration::from_millis(300);
+    while let Err(came) = attempt(within) {
+        assert!(within < Duration::from_secs(120), "{came}");
+        within *= 2;
+    }
+}

@@ -57,6 +57,11 @@ impl Opening {
         Open::begin(header, &mut self.buffer)
     }
 
+    /// The highest block that shows that a hole before it is damage: the one behind the certified.
+    fn last_that_shows(&self) -> Height {
+        Height(self.certified.0.saturating_add(1))
+    }
+
     /// What the header was is known, when the segment follows another or is the first of all; but
     /// for how many blocks it takes.
     fn without_header(&mut self, first: Height, flaw: Flaw) -> Result<Open, LedgerError> {
@@ -67,8 +72,8 @@ impl Opening {
         let base = self.closed.is_empty();
         let mut window = Window::new(self.disk.storage(), &name)?;
         let len = window.len();
-        let heights = (self.tip.0, self.certified);
-        if next_block(&mut window, flaw.resume, heights)?.is_none() {
+        let heights = (self.tip.0, self.last_that_shows());
+        if first > self.certified || next_block(&mut window, flaw.resume, heights)?.is_none() {
             let mut open = self.begin(base);
             open.written = self.cut(&name, &[], 0, len)?;
             return Ok(open);
@@ -154,9 +159,8 @@ impl Opening {
                 Ok(_) => Flaw { field: "parent", short: false, resume: at },
                 Err(flaw) => flaw,
             };
-            // The block that shows that this is damage follows it, or the certified one.
             let full = Height(header.first.0 + u64::from(header.capacity) - 1);
-            let most = full.min(Height(self.certified.0.saturating_add(1)));
+            let most = full.min(self.last_that_shows());
             let Some((found, record)) = next_block(&mut window, flaw.resume, (height, most))?
             else {
                 break;

@@ -155,19 +155,40 @@ impl Opening {
         self.fill_gap(first, header);
         let footer = match self.footer_of(first, header)? {
             Ok(footer) => footer,
-            // What is in it comes from others; the next segment says what must be its last hash.
+            // What is in it comes from others.
             Err(field) => {
-                let header = next.1.map_err(|flaw| damage(&segment_name(next.0), 0, flaw.field))?;
                 let count = u32::try_from(next.0.0 - first.0).ok();
                 let Some(count) = count.filter(|count| *count <= MAX_CAPACITY) else {
                     return Err(damage(&segment_name(first), 0, field));
                 };
+                let hash = self.last_hash(first, count, next)?;
                 self.damaged.lose(first, count, field);
-                Footer::lost(count, header.parent)
+                Footer::lost(count, hash)
             }
         };
         self.close(first, footer);
         Ok(())
+    }
+
+    /// What must be the hash of the last block of a damaged segment: the next one says it, or else
+    /// its own footer.
+    fn last_hash(
+        &self,
+        first: Height,
+        count: u32,
+        next: &(Height, Result<SegmentHeader, Flaw>),
+    ) -> Result<Digest, LedgerError> {
+        let flaw = match next.1 {
+            Ok(header) => return Ok(header.parent),
+            Err(flaw) => flaw,
+        };
+        let (capacity, chain, parent) = (count, self.chain, self.tip.1);
+        let known = SegmentHeader { base: false, capacity, chain, first, parent };
+        let name = segment_name(first);
+        let mut window = Window::exact(self.disk.storage(), &name)?;
+        let footer = read_footer(&mut window, &known)?;
+        let footer = footer.map_err(|_| damage(&segment_name(next.0), 0, flaw.field))?;
+        Ok(footer.last)
     }
 
     pub(super) fn close(&mut self, first: Height, footer: Footer) {

@@ -101,7 +101,7 @@ impl<P: Protocol> OrderStage<P> {
         protocol: P,
         head: Head,
         (lag, scrub_bytes): (u16, u64),
-        (sync, verify): (SyncSettings, VerifySettings),
+        (sync, room, verify): (SyncSettings, usize, VerifySettings),
     ) -> Self {
         let membership = keyring.membership().clone();
         let transfer = Transfer::new(me, membership.clone(), lag, sync);
@@ -116,7 +116,7 @@ impl<P: Protocol> OrderStage<P> {
             protocol,
             repair: Repair::new(member, sync.timeout, scrub_bytes),
             divergences: Divergences::new(member.2),
-            catch_up: CatchUp::new(me, membership, sync),
+            catch_up: CatchUp::new(me, membership, sync, room),
             transfer,
             target: None,
             state_after: sync.state_after,

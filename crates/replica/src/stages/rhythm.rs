@@ -14,7 +14,7 @@ pub(crate) struct Rhythm {
     /// The least step; 0 for not by bytes.
     bytes: u64,
     checkpoints: u64,
-    /// How long the bodies of all blocks are together.
+    /// How long the bodies of all blocks are together; behind a state of others, as they say.
     chain_bytes: u64,
     /// The same at the last checkpoint.
     checked: u64,
@@ -29,7 +29,7 @@ impl Rhythm {
 
     /// A block was executed.
     pub(crate) fn block(&mut self, body: usize) {
-        self.chain_bytes += body as u64;
+        self.chain_bytes = self.chain_bytes.saturating_add(body as u64);
     }
 
     /// A checkpoint is made; whether a snapshot is due with it.
@@ -80,6 +80,16 @@ mod tests {
         assert_eq!(run(&mut Rhythm::new(0, 100), 0..60, 200), [12, 25, 51]);
         assert_eq!(run(&mut Rhythm::new(3, 0), 0..9, 1), [2, 5, 8]);
         assert_eq!(run(&mut Rhythm::new(0, 0), 0..500, 1), [0; 0]);
+    }
+
+    /// Whatever others say that the chain has, it goes on.
+    #[test]
+    fn no_length_of_the_chain_is_too_much() {
+        for chain_bytes in [0, u64::MAX - 15, u64::MAX] {
+            let mut rhythm = Rhythm::new(0, 100);
+            rhythm.restored(chain_bytes, u64::MAX);
+            run(&mut rhythm, 0..40, u64::MAX);
+        }
     }
 
     /// One that comes from a snapshot of another takes the next ones with it, and so does one that

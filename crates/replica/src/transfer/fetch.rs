@@ -1,6 +1,8 @@
 //! The side that fetches: a pure state machine, driven like [`crate::sync::CatchUp`].
 
-use super::message::{ANSWER_BYTES, ASKED, FetchState, Node, Offer, Path, State, read_subtree};
+use super::message::{
+    ANSWER_BYTES, ASKED, FetchState, Node, Offer, Path, State, bounded_chain_bytes, read_subtree,
+};
 use super::pieces::{Piece, Pieces};
 use super::status::{SourceStatus, TransferStatus};
 use crate::sync::SyncSettings;
@@ -121,6 +123,14 @@ struct Wanted {
     digest: Option<Digest>,
     /// What is here of a long one, all from one source.
     begun: Vec<u8>,
+}
+
+/// The lower median of what offers say, so that one liar of two raises nothing.
+fn median(offers: &[&Offer], number: fn(&Offer) -> u64) -> u64 {
+    let mut numbers: Vec<u64> = offers.iter().map(|offer| number(offer)).collect();
+    numbers.sort_unstable();
+    let last = numbers.len().saturating_sub(1);
+    numbers.get(last / 2).copied().unwrap_or(u64::MAX)
 }
 
 /// Fetches the state of one certified checkpoint at a time from several replicas.
@@ -371,6 +381,12 @@ impl Transfer {
         {
             verify(&self.membership, &offer.certificate).map_err(|_| "offer_wrong_certificate")?;
         }
+        if let Some(offer) = &offer {
+            let height = offer.certificate.checkpoint.height;
+            if bounded_chain_bytes(height, offer.chain_bytes) != offer.chain_bytes {
+                return Err("offer_absurd");
+            }
+        }
         let target = self.target.as_deref().map(seq);
         let peer = self.peers.get_mut(&from).expect("a peer");
         let (before, now) = (peer.offer.as_deref().map(seq), offer.as_deref().map(seq));
@@ -566,12 +582,7 @@ impl Transfer {
                 by_seq.entry(seq).or_default().push(offer);
             }
         }
-        let median = |number: fn(&Offer) -> u64, of: &[&Offer]| {
-            let mut numbers: Vec<u64> = of.iter().map(|offer| number(offer)).collect();
-            numbers.sort_unstable();
-            numbers.get(numbers.len() / 2).copied().unwrap_or(u64::MAX)
-        };
-        let blocks = median(|offer| offer.block_bytes, &offers);
+        let blocks = median(&offers, |offer| offer.block_bytes);
         let best = by_seq.iter().max_by_key(|(seq, offers)| (offers.len(), **seq));
         let Some((_, offers)) = best else {
             return match self.undecided {
@@ -579,12 +590,12 @@ impl Transfer {
                 false => self.pause(now),
             };
         };
-        let state = median(|offer| offer.state_bytes, offers);
+        let state = median(offers, |offer| offer.state_bytes);
         if self.undecided && blocks / 2 <= state {
             return self.end("blocks", Some(Step::Blocks));
         }
         let mut target = offers[0].clone();
-        target.chain_bytes = median(|offer| offer.chain_bytes, offers);
+        target.chain_bytes = median(offers, |offer| offer.chain_bytes);
         target.state_bytes = state;
         self.status.state_bytes = state;
         let first = self.target.replace(Box::new(target)).is_none();
@@ -723,6 +734,44 @@ impl Transfer {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tercio_types::{Checkpoint, Epoch, Timestamp};
+
+    fn offer(state_bytes: u64) -> Offer {
+        let checkpoint = Checkpoint {
+            seq: SeqNum(1),
+            height: Height(1),
+            block: Digest::NULL,
+            results: Digest::NULL,
+            state: Digest::NULL,
+            clients: Digest::NULL,
+            membership: Digest::NULL,
+            epoch: Epoch(0),
+            time: Timestamp(0),
+        };
+        let certificate = CertifiedCheckpoint { checkpoint, signatures: vec![] };
+        Offer { certificate, state_bytes, chain_bytes: 0, block_bytes: 0 }
+    }
+
+    /// Fewer than half of those who offer something raise none of its numbers.
+    #[test]
+    fn the_lower_of_two_counts() {
+        for (said, counts) in [
+            (&[][..], u64::MAX),
+            (&[7], 7),
+            (&[u64::MAX, 7], 7),
+            (&[8, u64::MAX, 7], 8),
+            (&[u64::MAX, 8, u64::MAX, 7], 8),
+        ] {
+            let offers: Vec<_> = said.iter().map(|number| offer(*number)).collect();
+            let offers: Vec<_> = offers.iter().collect();
+            assert_eq!(median(&offers, |offer| offer.state_bytes), counts, "{said:?}");
         }
     }
 }

@@ -21,7 +21,9 @@
 //! snapshot of it (`crates/replica/src/divergence.rs`).
 
 use bytes::Bytes;
+use tercio_consensus::MAX_BATCH;
 use tercio_execution::{MAX_LABEL, Shown, TOP_LEVELS, TreeTop, inner_digest, leaf_digest};
+use tercio_types::zoo::{Defence, stands};
 use tercio_types::{CertifiedCheckpoint, Digest, Height, SeqNum};
 use tercio_wire::{Decode, DecodeError, Encode, Reader, list};
 
@@ -200,13 +202,24 @@ impl Decode for FetchState {
 pub struct Offer {
     /// What it is of.
     pub certificate: CertifiedCheckpoint,
-    /// About how long it is, in bytes.
+    /// About how long it is, in bytes. Nothing bounds what may be said.
     pub state_bytes: u64,
-    /// How long the bodies of all blocks up to it are together, in bytes.
+    /// How long the bodies of all blocks up to it are together, in bytes: within
+    /// [`bounded_chain_bytes`], or it is a lie.
     pub chain_bytes: u64,
     /// About how many bytes of blocks would take the asker to the same height and beyond;
     /// `u64::MAX` when the first of them is gone.
     pub block_bytes: u64,
+}
+
+/// How long the bodies of all blocks up to `height` may be together, when somebody, or a file, says
+/// `said`: each is a batch. No more than that follows from a certificate.
+#[must_use]
+pub fn bounded_chain_bytes(height: Height, said: u64) -> u64 {
+    match stands(Defence::F48BoundOffers) {
+        true => said.min(height.0.saturating_mul(MAX_BATCH as u64)),
+        false => said,
+    }
 }
 
 /// The body of a STATE message.

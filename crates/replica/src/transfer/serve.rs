@@ -1,7 +1,8 @@
 //! The side that serves: answers from the file of a snapshot, record by record.
 
 use super::message::{
-    ANSWER_BYTES, FetchState, LEVELS, Offer, Path, SHOWN, State, put_cut, put_leaf,
+    ANSWER_BYTES, FetchState, LEVELS, Offer, Path, SHOWN, State, bounded_chain_bytes, put_cut,
+    put_leaf,
 };
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -80,10 +81,12 @@ impl Server {
         let last = snapshots.kept().last().filter(|seq| !self.damaged.contains(seq));
         let Some(&seq) = last else { return Ok(State::Offer(None)) };
         let (head, state_bytes) = snapshots.head(seq)?;
+        let up_to = head.certificate.checkpoint.height;
         Ok(State::Offer(Some(Box::new(Offer {
             certificate: head.certificate,
             state_bytes,
-            chain_bytes: head.chain_bytes,
+            // The file may be of an earlier version, which took any number from others.
+            chain_bytes: bounded_chain_bytes(up_to, head.chain_bytes),
             block_bytes: blocks.bytes_after(height).unwrap_or(u64::MAX),
         }))))
     }
@@ -109,7 +112,8 @@ impl Server {
                 last.shared(path).min(self.trail.len().saturating_sub(1))
             }
             _ => {
-                self.trail.clear();
+                // There may be no such tree: then there is no last way, either.
+                (self.path, self.trail) = (None, Vec::new());
                 let root = self.roots.iter().find(|(tree, _)| *tree == path.tree);
                 let Some((_, offset)) = root else { return Ok(None) };
                 self.trail.push(*offset);

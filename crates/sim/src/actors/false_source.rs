@@ -22,6 +22,8 @@ pub enum Falsehood {
     Lower,
     /// Blocks of its own, with a certificate that it signed alone.
     Forgery,
+    /// Offers with this number wherever a number is that nobody certifies.
+    Numbers(u64),
 }
 
 /// Lies in one way, or in all of them by turns.
@@ -51,12 +53,15 @@ impl Default for FalseSource {
 }
 
 fn any(rng: &mut Rng) -> Falsehood {
+    let numbers = [u64::MAX, 0, rng.bits()];
+    let number = *rng.pick(&numbers);
     *rng.pick(&[
         Falsehood::Junk,
         Falsehood::Silence,
         Falsehood::OtherPieces,
         Falsehood::Lower,
         Falsehood::Forgery,
+        Falsehood::Numbers(number),
     ])
 }
 
@@ -84,7 +89,12 @@ fn lie(how: Falsehood, kind: Kind, body: &Bytes, suite: tercio_types::Suite) -> 
         return (how == Falsehood::Forgery).then(|| forge(blocks).to_bytes());
     }
     match (how, State::from_bytes(body, suite).ok()?) {
-        (_, State::Offer(_)) | (Falsehood::Forgery | Falsehood::Silence, _) => None,
+        (Falsehood::Numbers(number), State::Offer(Some(mut offer))) => {
+            (offer.state_bytes, offer.chain_bytes, offer.block_bytes) = (number, number, number);
+            Some(State::Offer(Some(offer)).to_bytes())
+        }
+        (_, State::Offer(_))
+        | (Falsehood::Forgery | Falsehood::Silence | Falsehood::Numbers(_), _) => None,
         (Falsehood::Junk, _) => Some(Bytes::from_static(b"junk")),
         (Falsehood::Lower, _) => Some(State::Offer(None).to_bytes()),
         (Falsehood::OtherPieces, State::Chunks(mut parts)) => {

@@ -34,6 +34,10 @@ mod f41;
 mod f42;
 mod f43;
 mod f44;
+mod f45;
+mod f46;
+mod f47;
+mod f48;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -109,6 +113,10 @@ faults! {
     f42 "forgotten proposal" F42ResignAfterRestart,
     f43 "long batches without checkpoints" F43BoundedBytes,
     f44 "views that a laggard cannot follow" F44SkipToCertificate,
+    f45 "a record before what it stands on" F45StateFollows,
+    f46 "a certificate of what nobody has" F46DurableCheckpoint,
+    f47 "blocks beyond the buffer" F47UncertifiedIsGone,
+    f48 "absurd numbers in an offer" F48BoundOffers,
 }
 
 /// The fault of a number.

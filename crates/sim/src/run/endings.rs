@@ -12,13 +12,13 @@ use crate::checks::{Violation, kinds};
 use crate::world::{Act, World};
 use crate::{Crash, Hush, Quality, Rng};
 use std::time::Duration;
-use tercio_types::{ReplicaId, ReplicaSet};
+use tercio_types::ReplicaSet;
 use tercio_wire::Kind;
 
-/// Who is gone in the end, and how that comes.
+/// How it comes that some are gone in the end.
 pub(super) struct Doom {
-    /// They.
-    pub(super) who: Vec<ReplicaId>,
+    /// How many.
+    pub(super) count: usize,
     /// Whether it comes while much is still to be done, not after all has settled.
     early: bool,
     /// What the others do not hear of before.
@@ -50,35 +50,55 @@ impl Secret {
     }
 }
 
-/// Draws who is gone in the end, if anybody is.
-pub(super) fn doom(world: &World, rng: &mut Rng, f: usize) -> Option<Doom> {
+/// Draws how it ends.
+pub(super) fn doom(rng: &mut Rng, f: usize) -> Option<Doom> {
     if !rng.chance(500) {
         return None;
     }
-    let mut ids: Vec<ReplicaId> = world.cast().replicas().collect();
-    let who = (0..rng.between(1, f as u64)).map(|_| take_one(&mut ids, rng)).collect();
+    let count = rng.between(1, f as u64) as usize;
     let secret = match rng.below(10) {
-        0..=4 => Some(Secret::Certificates),
-        5 => Some(Secret::Decisions),
-        6 => Some(Secret::Everything),
+        0..=5 => Some(Secret::Certificates),
+        6 => Some(Secret::Decisions),
+        7 => Some(Secret::Everything),
         _ => None,
     };
-    Some(Doom { who, early: rng.chance(500), secret })
+    Some(Doom { count, early: rng.chance(500), secret })
 }
 
-/// Plays the end of a run.
-pub(super) fn end(world: &mut World, rng: &mut Rng, doom: Option<Doom>) -> Result<(), Violation> {
+/// Who is gone in the end. Those that are `counted` among the f already may be among them and add
+/// nobody; who leads is spared as a rule, since it is when that one starts again that all leave its
+/// view and say what they know.
+fn choose(world: &World, rng: &mut Rng, doom: &Doom, counted: ReplicaSet) -> ReplicaSet {
+    let primary = if rng.chance(800) { Some(world.primary()) } else { None };
+    let mut sound: Vec<_> = world.cast().replicas().filter(|id| !counted.contains(*id)).collect();
+    sound.retain(|id| Some(*id) != primary);
+    let mut who = ReplicaSet::EMPTY;
+    let mut others: Vec<_> = counted.iter().collect();
+    for _ in 0..doom.count {
+        let from = if !others.is_empty() && rng.chance(200) { &mut others } else { &mut sound };
+        who.insert(take_one(from, rng));
+    }
+    who
+}
+
+/// Plays the end of a run in which these are `counted` among the f already.
+pub(super) fn end(
+    world: &mut World,
+    rng: &mut Rng,
+    doom: Option<Doom>,
+    counted: ReplicaSet,
+) -> Result<(), Violation> {
     let (early, late) = match doom {
         Some(doom) if doom.early => (Some(doom), None),
         doom => (None, doom),
     };
     if let Some(doom) = early {
-        come_true(world, rng, &doom)?;
+        come_true(world, rng, &doom, counted)?;
     }
     heal(world)?;
     settle(world)?;
     if let Some(doom) = late {
-        come_true(world, rng, &doom)?;
+        come_true(world, rng, &doom, counted)?;
         heal(world)?;
         settle(world)?;
     }
@@ -106,40 +126,48 @@ fn settle(world: &mut World) -> Result<(), Violation> {
 }
 
 /// Lets those be gone that are doomed.
-fn come_true(world: &mut World, rng: &mut Rng, doom: &Doom) -> Result<(), Violation> {
+fn come_true(
+    world: &mut World,
+    rng: &mut Rng,
+    doom: &Doom,
+    counted: ReplicaSet,
+) -> Result<(), Violation> {
     let millis = |rng: &mut Rng, low, high| Duration::from_millis(rng.between(low, high));
     heal(world)?;
     world.tally_mut().gone_for_good += 1;
-    let doomed: ReplicaSet = doom.who.iter().copied().collect();
+    let doomed = choose(world, rng, doom, counted);
     let rest: ReplicaSet = world.cast().replicas().filter(|id| !doomed.contains(*id)).collect();
-    let (more, pause) = (rng.between(2, 12), millis(rng, 1, 20));
+    let (more, pause) = (rng.between(4, 14), millis(rng, 1, 20));
     world.want_more(more, pause);
     let lead = millis(rng, 0, 150);
     world.run_for(lead)?;
     if let Some(secret) = doom.secret {
         keep(world, rng, secret, (doomed, rest))?;
     }
-    let lead = rng.duration(Duration::ZERO, Duration::from_millis(20));
+    let soon = Duration::from_millis(*rng.pick(&[2, 20]));
+    let lead = rng.duration(Duration::ZERO, soon);
     world.run_for(lead)?;
-    // Sometimes they are gone before the power fails, mostly after it, when the others are back.
-    let (first, linger) = (rng.chance(250), rng.between(0, 120));
-    let mut gone = world.now();
-    if !first {
-        gone = gone + Duration::from_millis(linger);
+    let back = millis(rng, 1, 150);
+    // Sometimes they are gone before the power fails, mostly when the others are coming back.
+    let alive = match rng.below(10) {
+        0 | 1 => Duration::ZERO,
+        2..=4 => millis(rng, 0, 120),
+        _ => back + millis(rng, 2, 120),
+    };
+    for id in doomed.iter() {
+        let at = world.now() + alive + rng.duration(Duration::ZERO, Duration::from_millis(10));
+        world.plan(at, Act::Gone(id));
     }
-    for id in &doom.who {
-        let at = gone + rng.duration(Duration::ZERO, Duration::from_millis(10));
-        world.plan(at, Act::Gone(*id));
-    }
-    black_out(world, rng, rest)?;
+    let until = world.now() + alive + Duration::from_millis(10);
     if doom.secret.is_some() {
         // Nobody gets what it would ask them for.
-        let kinds = vec![Kind::BLOCKS, Kind::STATE, kinds::BODY];
-        world.network.hush(Hush { kinds, from: doomed, to: rest, loss: rng.between(500, 1000) });
+        let (kinds, loss) =
+            (vec![Kind::BLOCKS, Kind::STATE, kinds::BODY], *rng.pick(&[1000, 1000, 500]));
+        world.network.hush(Hush { kinds, from: doomed, to: rest, loss });
     }
-    let until = gone + Duration::from_millis(10 + linger);
+    black_out(world, rng, rest, back)?;
     world.run_until(until.max(world.now()))?;
-    doom.who.iter().for_each(|id| world.lose_for_good(*id, Crash::Power));
+    doomed.iter().for_each(|id| world.lose_for_good(id, Crash::Power));
     // The others go on, with what they have, as well as they can.
     let rest = millis(rng, 0, 300);
     world.run_for(rest)
@@ -169,16 +197,22 @@ fn keep(
 }
 
 /// The power fails at all of these at once, at some in the midst of what they write next; they start
-/// again one by one.
-fn black_out(world: &mut World, rng: &mut Rng, rest: ReplicaSet) -> Result<(), Violation> {
+/// again one by one within this time.
+fn black_out(
+    world: &mut World,
+    rng: &mut Rng,
+    rest: ReplicaSet,
+    within: Duration,
+) -> Result<(), Violation> {
     let precise = rng.chance(600);
     for id in rest.iter() {
         let how = if precise { Crash::Power } else { Crash::PowerAfter(rng.below(12)) };
         world.crash(id, how);
     }
-    let moment = Duration::from_millis(rng.between(0, 10));
-    world.run_for(moment)?;
-    let within = Duration::from_millis(rng.between(1, 150));
+    if !precise {
+        let moment = Duration::from_millis(rng.between(1, 10));
+        world.run_for(moment)?;
+    }
     for id in rest.iter() {
         if world.host(id).is_up() {
             world.crash(id, Crash::Power);

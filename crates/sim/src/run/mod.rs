@@ -119,8 +119,9 @@ pub fn run_plot(cast: &Arc<Cast>, seed: u64, text: bool, plot: Option<&Plot>) ->
 
 fn play(world: &mut World, rng: &mut Rng, long: bool) -> Result<(), Violation> {
     let (n, f) = (world.cast().membership().n(), world.cast().membership().f());
-    let doom = endings::doom(world, rng, f);
-    trouble::choose_faulty(world, rng, f, doom.as_ref().map_or(&[], |doom| &doom.who));
+    let doom = endings::doom(rng, f);
+    let reserved = doom.as_ref().map_or(0, |doom| doom.count);
+    let counted = trouble::choose_faulty(world, rng, f - reserved);
     if rng.chance(200) {
         world.corrupt_client(1);
     }
@@ -132,5 +133,5 @@ fn play(world: &mut World, rng: &mut Rng, long: bool) -> Result<(), Violation> {
         trouble::plan_trouble(world, rng, at, n);
     }
     world.run_for(chaos)?;
-    endings::end(world, rng, doom)
+    endings::end(world, rng, doom, counted)
 }

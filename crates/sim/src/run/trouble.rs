@@ -2,12 +2,13 @@
 
 use super::settings::bad_quality;
 use crate::actors::cast_one;
-use crate::world::{Act, World};
+use crate::world::{Act, Target, World};
 use crate::{Crash, Rng};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tercio_consensus::Instant;
-use tercio_types::{Principal, ReplicaId};
+use tercio_ledger::MediaFault;
+use tercio_types::{Principal, ReplicaId, ReplicaSet};
 
 pub(super) fn any_replica(rng: &mut Rng, n: usize) -> ReplicaId {
     ReplicaId(rng.below(n as u64) as u16)
@@ -62,22 +63,44 @@ pub(super) fn plan_trouble(world: &mut World, rng: &mut Rng, at: Instant, n: usi
     }
 }
 
+/// The medium of one disk fails a few times, in the write-ahead log or elsewhere, and as a rule its
+/// machine has to read what it wrote soon after.
+fn plan_media(world: &mut World, rng: &mut Rng, id: ReplicaId) {
+    let target = if rng.chance(350) { Target::Log } else { Target::Others };
+    for _ in 0..rng.between(1, 4) {
+        let fault =
+            *rng.pick(&[MediaFault::BitRot, MediaFault::LostWrite, MediaFault::MisdirectedWrite]);
+        let millis = |rng: &mut Rng, low, high| Duration::from_millis(rng.between(low, high));
+        let at = world.now() + millis(rng, 100, 3000);
+        world.plan(at, Act::Media(id, target, fault));
+        if rng.chance(800) {
+            let (early, late) = (millis(rng, 0, 50), millis(rng, 50, 400));
+            let down = if rng.chance(500) { Duration::ZERO } else { early };
+            let how = if rng.chance(500) { Crash::Kill } else { Crash::Power };
+            // Down before the fault or after it.
+            let crash = if rng.chance(500) {
+                Instant(at.0 - 1 - down.as_nanos() as u64)
+            } else {
+                at + down
+            };
+            world.plan(crash, Act::Crash(id, how));
+            world.plan(at + late, Act::Restart(id));
+        }
+    }
+}
+
 /// Takes one of those that are left.
 pub(super) fn take_one(ids: &mut Vec<ReplicaId>, rng: &mut Rng) -> ReplicaId {
     ids.remove(rng.below(ids.len() as u64) as usize)
 }
 
-/// Up to f replicas are not as they should be, those included that are `doomed` to be gone in the
-/// end: some lose all that they have, some are Byzantine. Lost logs count among the f, too.
-pub(super) fn choose_faulty(world: &mut World, rng: &mut Rng, f: usize, doomed: &[ReplicaId]) {
-    let mut ids: Vec<ReplicaId> = world.cast().replicas().collect();
-    ids.retain(|id| !doomed.contains(id));
-    let mut left = (f - doomed.len()) as u64;
-    for id in doomed {
-        if rng.chance(150) {
-            world.corrupt(*id, cast_one(rng));
-        }
-    }
+/// Up to f replicas, less those that are `reserved` to be gone in the end, are not as they should be:
+/// some lose all that they have, the medium of one fails, some are Byzantine. Logs that are lost or
+/// damaged count among the f, too. Gives all of them.
+pub(super) fn choose_faulty(world: &mut World, rng: &mut Rng, most: usize) -> ReplicaSet {
+    let all: Vec<ReplicaId> = world.cast().replicas().collect();
+    let mut ids = all.clone();
+    let mut left = most as u64;
     if left > 0 && rng.chance(150) {
         for _ in 0..rng.between(1, left) {
             let id = take_one(&mut ids, rng);
@@ -90,11 +113,17 @@ pub(super) fn choose_faulty(world: &mut World, rng: &mut Rng, f: usize, doomed: 
             }
         }
     }
-    if left > 0 && rng.chance(700) {
+    if left > 0 && rng.chance(250) {
+        left -= 1;
+        let id = take_one(&mut ids, rng);
+        plan_media(world, rng, id);
+    }
+    if left > 0 && rng.chance(800) {
         for _ in 0..rng.between(1, left) {
             let id = take_one(&mut ids, rng);
             let actor = cast_one(rng);
             world.corrupt(id, actor);
         }
     }
+    all.into_iter().filter(|id| !ids.contains(id)).collect()
 }

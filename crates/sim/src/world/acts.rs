@@ -6,8 +6,27 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tercio_consensus::Instant;
+use tercio_ledger::MediaFault;
 use tercio_types::{ClientId, Principal, ReplicaId};
 use tercio_wire::Key;
+
+/// Which of a replica's files a medium damages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The write-ahead log. What it loses may be promises, so that the replica counts as one that
+    /// may do anything from then on.
+    Log,
+    /// Any other: the block log, certificates, attestations, snapshots. The replica mends it.
+    Others,
+}
+
+impl Target {
+    /// Whether a file is such.
+    #[must_use]
+    pub fn has(self, file: &str) -> bool {
+        (self == Self::Log) == file.starts_with("wal-")
+    }
+}
 
 /// Something that a script or a plan lets happen at a time.
 #[derive(Clone, Debug)]
@@ -22,6 +41,8 @@ pub enum Act {
     LoseDisk(ReplicaId, Duration),
     /// The power fails everywhere at once; the machines start again one by one within this time.
     Blackout(Duration),
+    /// What is durable in one of a replica's files is not what was written any more.
+    Media(ReplicaId, Target, MediaFault),
     /// A client asks for another one to be added.
     AddClient(ClientId),
     /// A machine goes down and never starts again.

@@ -1,12 +1,16 @@
 //! Frames: from a participant through liars, gates and the network to another.
 
-use super::{Fate, Happening, Passing, World};
+use super::{Act, Fate, Happening, Passing, World};
 use crate::checks::kinds;
 use crate::trace::peek_key;
 use crate::{Crash, Violation};
 use bytes::Bytes;
+use std::time::Duration;
 use tercio_types::{Principal, ReplicaId, ReplicaSet, SeqNum, View};
 use tercio_wire::Key;
+
+/// How long an operator takes to put another disk in.
+const OPERATOR: Duration = Duration::from_millis(200);
 
 impl World {
     pub(super) fn arrive(
@@ -106,6 +110,11 @@ impl World {
             Ok(()) => self.observe_standing(i),
             Err(_) if self.hosts[i].disk().blown() => {
                 self.power_failed(i);
+                Ok(())
+            }
+            Err(error) if self.hosts[i].is_beyond_repair(&error.to_string()) => {
+                self.replaced(id, &error.to_string());
+                self.plan(self.now + OPERATOR, Act::Restart(id));
                 Ok(())
             }
             Err(error) if self.hosts[i].disk().failed() => {

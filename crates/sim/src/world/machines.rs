@@ -1,8 +1,9 @@
 //! Machines go down and come up again, and what else a plan lets happen.
 
-use super::{Act, Happening, World};
+use super::{Act, Happening, Target, World};
 use crate::{Crash, Disk, Host, Violation};
 use std::time::Duration;
+use tercio_ledger::MediaFault;
 use tercio_types::{Principal, ReplicaId};
 
 impl World {
@@ -28,6 +29,10 @@ impl World {
                 self.power_failed(i);
                 Ok(())
             }
+            Err(error) if self.hosts[i].is_beyond_repair(&error.to_string()) => {
+                self.replaced(id, &error.to_string());
+                self.start(id)
+            }
             Err(error) if self.hosts[i].disk().failed() => {
                 self.disk_failed(i, &error.to_string());
                 Ok(())
@@ -37,6 +42,26 @@ impl World {
                 Err(Violation::new("halt", text))
             }
         }
+    }
+
+    /// A replica has said that its disk is damaged: its operator puts an empty one in.
+    pub(super) fn replaced(&mut self, id: ReplicaId, why: &str) {
+        self.trace.note(self.now, format_args!("{id:?} needs another disk: {why}"));
+        self.tally.replaced_disks += 1;
+        self.hosts[id.index()].stop(Crash::Kill);
+        self.lose_disk(id);
+    }
+
+    /// The medium of a machine's disk fails in some file.
+    pub fn media_fault(&mut self, id: ReplicaId, target: Target, fault: MediaFault) {
+        let host = &mut self.hosts[id.index()];
+        let Some((file, place)) = host.media_fault(fault, |name| target.has(name)) else { return };
+        if target == Target::Log {
+            host.distrust();
+            self.faulty.insert(id);
+        }
+        self.tally.media_faults += 1;
+        self.trace.note(self.now, format_args!("{id:?}: {fault:?} in {file} at {place:?}"));
     }
 
     /// Takes a replica's machine down.
@@ -170,6 +195,7 @@ impl World {
                     self.plan(self.now + pause, Act::Restart(id));
                 }
             }
+            Act::Media(id, target, fault) => self.media_fault(id, target, fault),
             Act::AddClient(by) => self.add_client(by),
             Act::Gone(id) => self.lose_for_good(id, Crash::Power),
             Act::Partition(parts) => self.network.partition(parts),

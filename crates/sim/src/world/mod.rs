@@ -11,7 +11,7 @@ mod settings;
 mod tally;
 mod watch;
 
-pub use acts::{Act, Fate, Gate, Passing};
+pub use acts::{Act, Fate, Gate, Passing, Target};
 pub use settings::{WorldSettings, small_settings};
 pub use tally::Tally;
 
@@ -192,6 +192,7 @@ impl World {
             view_changes: self.checks.views.count() as u64,
             acknowledged: self.checks.durability.count() as u64,
             own_links: self.network.own_links() as u64,
+            holes: self.hosts.iter().map(|host| host.disk().holes()).sum(),
             split_commits: self.hosts.iter().map(Host::split_commits).sum(),
             ..self.tally
         }
@@ -368,7 +369,9 @@ impl World {
     ) -> Result<(), Violation> {
         let come = self.run_while(self.now + time, |world| !come(world))?;
         demand(come, "liveness", || {
-            let all = self.hosts.iter().map(|host| self.describe(host)).collect::<Vec<_>>();
+            let hosts = self.hosts.iter().map(|host| self.describe(host));
+            let waiting = self.honest().filter(|customer| !customer.is_done());
+            let all = hosts.chain(waiting.map(Customer::describe)).collect::<Vec<_>>();
             format!("{what} did not happen within {time:?}; {}", all.join("; "))
         })
     }

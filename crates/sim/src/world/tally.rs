@@ -43,8 +43,13 @@ tally! {
     split_commits "commits inside a step",
     /// Runs in which up to f replicas were gone for good in the end.
     gone_for_good "runs with some gone for good",
+    /// Tails that a power failure left in pieces, so that there may be holes in them.
+    holes "tails in pieces",
     /// Faults of a medium: bits that rot, writes that are lost or go elsewhere.
     media_faults "media faults",
+    /// Replicas whose write-ahead log a medium damaged and that refused to start: their disks were
+    /// replaced.
+    replaced_disks "replaced disks",
     /// What a false source sent instead of the truth.
     false_answers "lies of false sources",
     /// Links that had a quality of their own.

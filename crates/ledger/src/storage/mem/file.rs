@@ -74,10 +74,11 @@ impl File {
 
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         let (end, len) = (at + bytes.len(), self.bytes.len());
-        let over = end.min(self.synced);
-        for sector in at / SECTOR..over.div_ceil(SECTOR).max(at / SECTOR) {
-            let range = sector * SECTOR..((sector + 1) * SECTOR).min(self.synced);
-            self.overwritten.entry(sector).or_insert_with(|| self.bytes[range].to_vec());
+        if at < self.synced {
+            for sector in at / SECTOR..end.min(self.synced).div_ceil(SECTOR) {
+                let range = self.range(sector);
+                self.overwritten.entry(sector).or_insert_with(|| self.bytes[range].to_vec());
+            }
         }
         self.bytes.resize(len.max(end), 0);
         self.bytes[at..end].copy_from_slice(bytes);
