@@ -51,7 +51,7 @@ pub const ALL: &[Plot] = &[
 ];
 
 /// How many of a thousand random runs are a plot.
-const SHARE: u64 = 350;
+const SHARE: u64 = 400;
 
 /// One of them, or none: then a random run is what it is.
 #[must_use]

@@ -21,7 +21,7 @@ pub(super) fn run(world: &mut World, rng: Rng) -> Result<(), Violation> {
         ..Hearing::default()
     };
     let other = plot.batch(false);
-    if plot.rng.chance(700) {
+    if plot.rng.chance(850) {
         let some = plot.choose(plot.rng.clone().between(1, f as u64) as usize, &[], &prepared);
         plot.offer(0, 1, &other, &some);
     }

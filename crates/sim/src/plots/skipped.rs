@@ -32,8 +32,9 @@ pub(super) fn run(world: &mut World, rng: Rng) -> Result<(), Violation> {
     }
     plot.hush(0);
     plot.rules.borrow_mut().deaf = set(&[]);
-    let told: Vec<ReplicaId> = if before { others.clone() } else { all.clone() };
-    let heard = plot.choose(f + 1, &told[told.len() - 1..], if before { &all[..0] } else { &[] });
+    let lags = [laggard];
+    let (first, but) = if before { (&[][..], &lags[..]) } else { (&lags[..], &[][..]) };
+    let heard = plot.choose(f + 1, first, but);
     let hearing = Hearing { begin: set(&all), leave: set(&heard), ..Hearing::of(&all) };
     plot.hear(to, Hearing::default());
     if !plot.drive_out(to, |_| Scheme::words(to, &[], &[]))? {
