@@ -23,6 +23,7 @@ const WANTED: &[(&str, u64)] = &[
     ("media_faults", 100),
     ("replaced_disks", 20),
     ("gone_for_good", 300),
+    ("colluders", 300),
     ("false_answers", 5),
     ("own_links", 5000),
     ("long_operations", 50),

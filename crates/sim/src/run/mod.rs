@@ -12,7 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_types::Digest;
+use tercio_types::{Digest, ReplicaSet};
 
 /// How long the network may take for everything after it has healed, in virtual time. Timers have
 /// doubled meanwhile, and Byzantine primaries take their turns.
@@ -94,7 +94,9 @@ pub fn run_plot(cast: &Arc<Cast>, seed: u64, text: bool, plot: Option<&Plot>) ->
     let outcome = catch_unwind(AssertUnwindSafe(|| match plot {
         Some(plot) => {
             plot.play(&mut world, &mut rng)?;
-            endings::end(&mut world, &mut rng, None)
+            let faulty = cast.replicas().filter(|id| !world.host(*id).is_correct());
+            world.tally_mut().colluders += faulty.count() as u64;
+            endings::end(&mut world, &mut rng, None, ReplicaSet::EMPTY)
         }
         None => play(&mut world, &mut rng, long),
     }));
