@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 
@@ -26,6 +27,8 @@ DOCUMENT = ROOT / "docs/testing.md"
 BEGIN, END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
 CRATES = ["consensus", "ledger", "replica"]
 FEATURES = "tercio-consensus/zoo,tercio-ledger/zoo"
+# Far above what a test program needs, in bytes.
+MOST_MEMORY = 4 << 30
 # The demands of the lane.
 LEAST, LEAST_SOON, SOON = 20, 15, 100
 
@@ -57,7 +60,9 @@ def noticed_by(crate, binary, name, limit):
     module = re.sub(r"-[0-9a-f]+$", "", pathlib.Path(binary).name)
     folder = ROOT / "crates" / crate
     command = [binary, "--test-threads=1"]
-    options = dict(cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    # What never ends may fill the memory, too.
+    bound = lambda: resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    options = dict(preexec_fn=bound, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         said = subprocess.run(command, timeout=limit, **options).stdout.decode()
     except subprocess.TimeoutExpired as late:

@@ -150,11 +150,19 @@ impl Conduct {
     }
 
     /// A replica said PREPARE.
-    pub fn prepared(&mut self, by: ReplicaId, view: View, seq: SeqNum, digest: Digest) {
+    pub fn prepared(
+        &mut self,
+        by: ReplicaId,
+        (view, seq, digest): (View, SeqNum, Digest),
+        membership: &Membership,
+    ) {
         let voted = self.voted.entry(by).or_default();
         *voted = seq.max(*voted);
         let shown = self.shown.get(&(by, view)).map(Vec::as_slice).unwrap_or_default();
-        let good = view == View(0) || shown.iter().any(|begun| begun.allows(seq, digest));
+        // A primary that crashed when its log had the beginning of its view, and nobody else yet, says
+        // its votes in it again (P2).
+        let own = shown.is_empty() && membership.primary(view) == by;
+        let good = view == View(0) || own || shown.iter().any(|begun| begun.allows(seq, digest));
         self.note(demand(good, "conduct", || {
             format!("{by:?} said PREPARE for {digest:?} at view {view} seq {seq}; shown: {shown:?}")
         }));
@@ -229,7 +237,7 @@ mod tests {
         let cast = Cast::new(4);
         let mut check = Conduct::default();
         check.shown(ME, Digest([9; 32]), cast.membership(), || Some(begun(&cast, words)));
-        check.prepared(ME, View(5), SeqNum(1), digest);
+        check.prepared(ME, (View(5), SeqNum(1), digest), cast.membership());
         check.finish()
     }
 
@@ -263,7 +271,7 @@ mod tests {
         let mut check = Conduct::default();
         check.asked(ME, &words(1, &[], &[]), among);
         check.asked(ME, &words(2, &[], &[]), among);
-        check.prepared(ME, View(0), SeqNum(16), Digest([1; 32]));
+        check.prepared(ME, (View(0), SeqNum(16), Digest([1; 32])), cast.membership());
         check.stands(ME, SeqNum(0), 16, among, faulty);
         [0, 1].into_iter().for_each(|by| check.signed(ReplicaId(by), SeqNum(8)));
         check.stands(ME, SeqNum(8), 16, among, faulty);

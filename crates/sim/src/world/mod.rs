@@ -22,7 +22,7 @@ use crate::checks::{
 use crate::customer::Customer;
 use crate::liar::Liar;
 use crate::network::Network;
-use crate::trace::Clock;
+use crate::trace::{Clock, peek_key};
 use crate::{Cast, Crash, Host, Rng, Trace};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -275,6 +275,11 @@ impl World {
 
     /// Sends a frame in somebody's name, past every gate.
     pub fn inject(&mut self, from: Principal, to: Principal, bytes: Bytes) {
+        if let (Some(key), Principal::Replica(by), Principal::Replica(receiver)) =
+            (peek_key(&bytes), from, to)
+        {
+            self.note_proposal(by, receiver, &key);
+        }
         let at = self.now + Duration::from_millis(1);
         self.schedule(at, Happening::Arrival { from, to, bytes });
     }

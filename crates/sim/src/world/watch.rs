@@ -55,7 +55,8 @@ impl World {
             match key.kind {
                 kinds::PREPARE => {
                     let (view, seq) = (View(key.view), SeqNum(key.seq));
-                    self.checks.conduct.prepared(by, view, seq, key.digest);
+                    let said = (view, seq, key.digest);
+                    self.checks.conduct.prepared(by, said, self.cast.membership());
                 }
                 kinds::COMMIT => {
                     let (view, seq) = (View(key.view), SeqNum(key.seq));
