@@ -176,11 +176,12 @@ fn a_gap_of_absurd_length_is_an_error() {
 }
 
 #[test]
-fn absurd_heads_of_snapshots_are_damage() {
-    let mut cases: Vec<_> = absurd_certificates().into_iter().map(|c| (c, 5)).collect();
+fn absurd_heads_of_snapshots_do_no_harm() {
+    let mut cases: Vec<_> = absurd_certificates().into_iter().map(|c| (c, 5, false)).collect();
     let good = certify(checkpoint(&blocks(9)[8].0), &[0, 1, 2]);
-    cases.extend(ABSURD.map(|n| (good.clone(), n)));
-    for (certificate, chain_bytes) in cases {
+    // What nothing certifies may be anything; whoever reads it minds that.
+    cases.extend(ABSURD.map(|n| (good.clone(), n, true)));
+    for (certificate, chain_bytes, is_read) in cases {
         let mut storage = MemStorage::new();
         let mut store = SnapshotStore::open(Box::new(storage.clone()), CHAIN).unwrap();
         let seq = good.checkpoint.seq;
@@ -200,8 +201,10 @@ fn absurd_heads_of_snapshots_are_damage() {
         storage.edit(&named, |file| *file = bytes);
         let mut store = SnapshotStore::open(Box::new(storage), CHAIN).unwrap();
         for seq in store.kept().to_vec() {
-            assert!(matches!(store.read(seq), Err(LedgerError::Damage { .. })));
-            assert!(matches!(store.head(seq), Err(LedgerError::Damage { .. })));
+            let damaged = |error| matches!(error, Some(LedgerError::Damage { .. }));
+            assert!(is_read || damaged(store.read(seq).err()));
+            assert_eq!(store.head(seq).is_ok(), is_read);
+            assert!(is_read || damaged(store.head(seq).err()));
             let _ = store.roots(seq);
         }
     }

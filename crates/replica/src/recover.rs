@@ -231,6 +231,10 @@ impl Replay<'_> {
                 .map_err(|why| NodeError::Body { height, why })?;
             self.engine.replay(&block.header, &batch)?;
             self.rhythm.block(block.body.len());
+            let seq = block.header.seq;
+            if batch.checkpoint && seq > self.stable_seq() && !seq.0.is_multiple_of(self.interval) {
+                self.checkpoints.push(self.engine.checkpoint(seq));
+            }
         }
         self.finish(self.engine.height())
     }

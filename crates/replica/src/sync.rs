@@ -11,8 +11,9 @@
 //!   results must be the certified ones, and with those that consensus gave all of the state, or
 //!   the replica stops. While it is executed, the next one is fetched; so at most two are here at a
 //!   time, and what a certificate does not cover yet.
-//! - A peer that does not answer in time, sends junk, or sends more blocks than the buffer holds
-//!   ([`buffer_bytes`]) without a certificate is passed over, counted, and what it sent is forgotten.
+//! - A peer that does not answer in time, sends junk, gives block by block what one answer has room
+//!   for, or sends more blocks than the buffer holds ([`buffer_bytes`]) without a certificate is passed
+//!   over, counted, and what it sent is forgotten.
 //!   A liar can fill the buffer once before it is.
 //!
 //! Only the state of another can help ([`Step::NobodyHas`], [`crate::transfer`]) when nobody could
@@ -46,6 +47,10 @@ pub const ANSWER_BYTES: usize = 1 << 20;
 
 /// The most blocks in an answer.
 const ANSWER_BLOCKS: usize = 1 << 14;
+
+/// How many answers of a source may begin with a block that its last one had room for: its log may
+/// have ended there.
+const MOST_DRIPS: u32 = 8;
 
 /// How a replica catches up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +238,11 @@ pub struct CatchUp {
     bytes: usize,
     /// The end of the buffer.
     tip: Tip,
+    /// How many bytes of bodies, and blocks, the last answer of this source had that ended at no
+    /// certificate.
+    last: Option<(usize, usize)>,
+    /// How many of its answers began with what the one before had room for.
+    drips: u32,
     /// Whether execution has blocks of ours.
     executing: bool,
     /// What is for execution next: blocks, and what certifies them.
@@ -274,6 +284,8 @@ impl CatchUp {
             buffer: Vec::new(),
             bytes: 0,
             tip: start,
+            last: None,
+            drips: 0,
             executing: false,
             ready: None,
             steps: VecDeque::new(),
@@ -372,6 +384,7 @@ impl CatchUp {
     }
 
     fn forget(&mut self) {
+        (self.last, self.drips) = (None, 0);
         self.buffer = Vec::new();
         self.bytes = 0;
         self.tip = self.executed;
@@ -446,15 +459,26 @@ impl CatchUp {
         }
     }
 
+    /// Whether the source could have sent this block with its last answer: an honest one fills each
+    /// answer, and one that gives block by block would decide how long catching up takes.
+    fn is_dripped(&self, block: &Block) -> bool {
+        self.last.is_some_and(|(bytes, blocks)| {
+            bytes + block.body.len() <= ANSWER_BYTES && blocks < ANSWER_BLOCKS
+        })
+    }
+
     /// Checks blocks and adds them to the buffer; gives the certificate that covers it now.
     fn take(&mut self, body: &Bytes) -> Result<Option<Arc<CertifiedCheckpoint>>, &'static str> {
         let suite = self.membership.suite();
         let target = self.target.clone().expect("asked for blocks to reach it");
         let Blocks { blocks, certificate } =
             Blocks::from_bytes(body, suite).map_err(|_| "blocks_junk")?;
-        if blocks.is_empty() {
-            return Err("blocks_none");
+        let Some(first) = blocks.first() else { return Err("blocks_none") };
+        self.drips += u32::from(self.is_dripped(first));
+        if self.drips > MOST_DRIPS {
+            return Err("blocks_dripped");
         }
+        self.last = Some((blocks.iter().map(|block| block.body.len()).sum(), blocks.len()));
         for block in blocks {
             let header = &block.header;
             let follows = header.height == self.tip.height.next()

@@ -154,6 +154,9 @@ impl LogStage {
                 self.stabilize(certificate, id, &record, out)?;
             }
             ToLog::Certificate(certificate) => {
+                // What a certificate covers was durable before it: so a hole that a crash leaves below
+                // one is damage, and none above.
+                self.sync_blocks(certificate.checkpoint.height)?;
                 self.blocks.put_certificate(&certificate)?;
                 self.certified = Some(certificate);
                 self.dirty = true;
