@@ -143,7 +143,7 @@ fn one(d: u8, v: u64) -> Vec<Claimed> {
 fn a1_takes_a_quorum() {
     let on = [vc(0, 9, one(0, 1), one(0, 1)), vc(1, 9, vec![], one(0, 1))];
     let against = vc(2, 9, one(1, 2), vec![]);
-    assert_eq!(choice(&[&on[..], &[against.clone()]].concat()), None);
+    assert_eq!(choice(&[&on[..], std::slice::from_ref(&against)].concat()), None);
     let more = [&on[..], &[against, vc(3, 9, vec![], vec![])]].concat();
     assert_eq!(choice(&more), Some(vec![(SeqNum(1), digest(0))]));
 }

@@ -309,8 +309,7 @@ impl<'w> Scheme<'w> {
             let (rules, at) = (self.rules.clone(), (View(view), SeqNum(seq)));
             let until = self.world.now() + Duration::from_millis(100);
             self.world.run_while(until, |_| !rules.borrow().heard.proposals.contains_key(&at))?;
-            let proposed = self.rules.borrow().heard.proposals.get(&at).cloned();
-            proposed
+            self.rules.borrow().heard.proposals.get(&at).cloned()
         };
         if let Some(batch) = &batch {
             self.vote((view, seq, batch.digest), &list(hearing.prepare), &list(hearing.commit));
