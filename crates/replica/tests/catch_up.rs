@@ -645,3 +645,138 @@ fn a_wrong_state_is_found_at_the_last_certificate() {
     let (seq, what) = stops(Wrong::State, quick);
     assert!(seq <= SeqNum(8) && what == "the state digest", "{seq:?}: {what}");
 }
+
+/// A source that gives one block for each question, just in time and without certificates, is left
+/// for another one: otherwise one liar decides how long catching up takes.
+#[test]
+fn one_that_gives_block_by_block_is_passed_over() {
+    let membership = membership(4);
+    let chain = chain(&membership, 400);
+    let mut catch_up = on_the_way(&membership, &chain, 1000);
+    let settings = SyncSettings::default();
+    let (mut now, begun) = (Instant(1), Instant(1));
+    let liar = asked(&mut catch_up, 1);
+    for height in 1..400 {
+        now = now + (settings.timeout - std::time::Duration::from_millis(1));
+        catch_up.on_timeout(now);
+        let block = chain[height as usize - 1].0.clone();
+        let answer = Blocks { blocks: vec![block], certificate: None }.to_bytes();
+        catch_up.on_blocks(liar, Height(height), &answer, now);
+        match catch_up.poll() {
+            Some(Step::Ask { to, .. }) if to != liar => return,
+            Some(Step::Ask { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        let waited = now.since(begun);
+        assert!(waited.as_secs() < 60, "{height} blocks of one source in {waited:?}");
+    }
+}
+
+/// Rules C1 and P2: a checkpoint that a batch asked for is signed again by a replica that was started
+/// again, as one at a multiple of the interval is. Otherwise an idle network, one of which is gone,
+/// blames primary after primary until the one that was started again leads.
+#[test]
+fn a_checkpoint_that_was_asked_for_is_signed_after_a_restart() {
+    // Every batch asks for one, as the first of a view does, and one that brings many bytes.
+    let tune = |settings: &mut NodeSettings| {
+        quick(settings);
+        settings.consensus.checkpoint_bytes = 1;
+    };
+    let mut net = Net::with(4, Box::new(common::counter), Box::new(tune), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.stop(3);
+    // The last one is killed before anybody hears of its checkpoint, and it of theirs.
+    net.tamper = Some(Box::new(|from, to, bytes| {
+        let is_last = [from, to].contains(&Principal::Replica(ReplicaId(2)));
+        let frame = Frame::decode(bytes, Suite::default()).unwrap();
+        (!is_last || frame.key.kind != Kind::CHECKPOINT).then(|| bytes.clone())
+    }));
+    net.order(&asker, 1, 1);
+    net.until("it is executed", |net| {
+        (0..3).all(|i| net.status(i).checkpoint.is_some_and(|c| c.seq == SeqNum(1)))
+    });
+    net.stop(2);
+    net.tamper = None;
+    net.start(2);
+    net.until("all is covered", |net| (0..3).all(|i| net.status(i).protocol.stable >= SeqNum(1)));
+    let views: Vec<_> = (0..3).map(|i| net.status(i).protocol.view).collect();
+    assert_eq!(views, [tercio_types::View(0); 3]);
+}
+
+/// A power failure while certified blocks are executed leaves a hole below a certificate: that was
+/// written before its blocks were durable. When the replica comes back the others have let these
+/// blocks go, and it goes on with a state of theirs.
+#[test]
+fn a_hole_below_a_certificate_that_came_too_early_stops_nobody() {
+    let tune = |settings: &mut NodeSettings| {
+        quick(settings);
+        settings.snapshot_every = 8;
+        if settings.me == ReplicaId(3) {
+            settings.ledger.blocks.blocks_per_segment = 256;
+        } else {
+            settings.ledger.blocks.blocks_per_segment = 2;
+            settings.ledger.blocks.retain_bytes = 1;
+        }
+    };
+    let mut net = Net::with(4, Box::new(common::counter), Box::new(tune), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.cut.insert(ReplicaId(3));
+    net.order(&asker, 1, 26);
+    net.cut.clear();
+    net.wire.clear();
+    let mut seed = 0u64;
+    let mut found = false;
+    'search: for _ in 0..60 {
+        // One frame at a time.
+        match net.wire.pop_front() {
+            Some(frame) => {
+                // What comes of it waits behind the others.
+                let mut rest = std::mem::take(&mut net.wire);
+                net.wire.push_back(frame);
+                net.settle_one();
+                rest.append(&mut net.wire);
+                net.wire = rest;
+            }
+            None => net.tick(),
+        }
+        let now = net.status(3);
+        if !now.catching_up || now.height < Height(8) {
+            continue;
+        }
+        for _ in 0..300 {
+            seed += 1;
+            let mut state = seed;
+            let fork = net.disks[3].after_crash(&mut |n| {
+                state =
+                    state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                (state >> 33) % n
+            });
+            let (node, disk) = (net.nodes[3].take(), net.disks[3].clone());
+            let wire = net.wire.clone();
+            net.disks[3] = fork.fork();
+            net.start(3);
+            found = net.status(3).repair.damaged > 0;
+            net.wire = wire;
+            if found {
+                net.nodes[3] = None;
+                net.disks[3] = fork;
+                break 'search;
+            }
+            (net.nodes[3], net.disks[3]) = (node, disk);
+        }
+    }
+    assert!(found, "no hole in {seed} tries");
+    net.wire.clear();
+    net.order(&asker, 27, 150);
+    net.start(3);
+    // The state is large, or the sources are slow.
+    net.tamper = Some(Box::new(|_, _, bytes| {
+        let frame = Frame::decode(bytes, Suite::default()).unwrap();
+        (frame.key.kind != Kind::STATE).then(|| bytes.clone())
+    }));
+    let soon = net.now + std::time::Duration::from_secs(5);
+    net.until("time has passed", |net| !net.stopped.is_empty() || net.now > soon);
+    net.tamper = None;
+    net.until("it is there, or has stopped", |net| !net.stopped.is_empty() || net.agree());
+    assert!(net.stopped.is_empty(), "{:?}", net.stopped);
+}

@@ -316,6 +316,13 @@ impl<P: Protocol> Net<P> {
         }
     }
 
+    /// Delivers the first frame that is under way.
+    pub(crate) fn settle_one(&mut self) {
+        if let Some((from, to, bytes)) = self.wire.pop_front() {
+            self.deliver(from, to, bytes);
+        }
+    }
+
     /// Jumps to the next deadline.
     pub(crate) fn tick(&mut self) {
         let due = |i: usize| Some(self.nodes[i].as_ref()?.deadline()? + self.behind[i]);
