@@ -129,6 +129,114 @@ fn check(history: &History, order: u64, lies: &[(u8, u64, u8, u64)]) {
     }
 }
 
+/// Four replicas: a quorum is three, and f+1 are two.
+fn choice(on: &[Arc<SignedViewChange>]) -> Option<Vec<(SeqNum, Digest)>> {
+    select(on, 3, 2).map(|selection| selection.chosen)
+}
+
+fn one(d: u8, v: u64) -> Vec<Claimed> {
+    vec![Claimed { seq: SeqNum(1), digest: digest(d), view: View(v) }]
+}
+
+/// A1: a quorum says nothing against it; one that knows of a later view is against it.
+#[test]
+fn a1_takes_a_quorum() {
+    let on = [vc(0, 9, one(0, 1), one(0, 1)), vc(1, 9, vec![], one(0, 1))];
+    let against = vc(2, 9, one(1, 2), vec![]);
+    assert_eq!(choice(&[&on[..], &[against.clone()]].concat()), None);
+    let more = [&on[..], &[against, vc(3, 9, vec![], vec![])]].concat();
+    assert_eq!(choice(&more), Some(vec![(SeqNum(1), digest(0))]));
+}
+
+/// A1: another digest of the same view is against it.
+#[test]
+fn a1_another_digest_of_the_same_view_is_against_it() {
+    let on =
+        [vc(0, 9, one(0, 2), one(0, 2)), vc(1, 9, vec![], one(0, 2)), vc(2, 9, one(1, 2), vec![])];
+    assert_eq!(choice(&on), None);
+}
+
+/// A2: f+1 accepted it, in that view or later.
+#[test]
+fn a2_takes_f_and_one() {
+    let nothing = || vc(2, 9, vec![], vec![]);
+    let claims = vc(0, 9, one(0, 2), one(0, 2));
+    assert_eq!(choice(&[claims.clone(), vc(1, 9, vec![], vec![]), nothing()]), None);
+    assert_eq!(choice(&[claims.clone(), vc(1, 9, vec![], one(0, 1)), nothing()]), None);
+    let chosen = choice(&[claims, vc(1, 9, vec![], one(0, 3)), nothing()]);
+    assert_eq!(chosen, Some(vec![(SeqNum(1), digest(0))]));
+}
+
+/// B: a quorum claims nothing, and f+1 that do not are no quorum.
+#[test]
+fn b_takes_a_quorum() {
+    let on = [vc(0, 9, one(0, 2), vec![]), vc(1, 9, vec![], vec![]), vc(2, 9, vec![], vec![])];
+    assert_eq!(choice(&on), None);
+    let on = [&on[..], &[vc(3, 9, vec![], vec![])]].concat();
+    assert_eq!(choice(&on), Some(vec![]), "a null request at the end, by B");
+}
+
+/// Of two that may be chosen, the one of the later view.
+#[test]
+fn the_latest_view_is_tried_first() {
+    let both = || [one(0, 1), one(1, 2)].concat();
+    for (early, late) in [(0, 1), (1, 0)] {
+        let both = || {
+            both().into_iter().map(|c| {
+                let (d, v) = if c.digest == digest(0) { (early, 1) } else { (late, 2) };
+                one(d, v).remove(0)
+            })
+        };
+        let on = [
+            vc(0, 9, one(early, 1), one(early, 1)),
+            vc(1, 9, one(late, 2), both().collect()),
+            vc(2, 9, vec![], both().collect()),
+            vc(3, 9, vec![], both().collect()),
+        ];
+        assert_eq!(choice(&on), Some(vec![(SeqNum(1), digest(late))]));
+    }
+}
+
+/// Fewer than a quorum decide nothing, not even that there is nothing.
+#[test]
+fn a_quorum_of_view_changes_is_needed() {
+    let on: Vec<_> = (0..3).map(|sender| vc(sender, 9, vec![], vec![])).collect();
+    assert_eq!(choice(&on[..2]), None);
+    assert_eq!(choice(&on), Some(vec![]));
+}
+
+/// A null request that somebody says prepared stays, also at the end.
+#[test]
+fn a_null_request_by_condition_a_stays() {
+    let null = || vec![Claimed { seq: SeqNum(1), digest: Digest::NULL, view: View(2) }];
+    let on = [vc(0, 9, null(), null()), vc(1, 9, vec![], null()), vc(2, 9, vec![], vec![])];
+    assert_eq!(choice(&on), Some(vec![(SeqNum(1), Digest::NULL)]));
+}
+
+/// The highest checkpoint that any VIEW-CHANGE proves.
+#[test]
+fn the_highest_checkpoint_counts() {
+    let with = |sender: usize, seq: u64| {
+        let mut said = (*vc(sender, 9, vec![], vec![])).clone();
+        let zero = Digest::NULL;
+        let checkpoint = Checkpoint {
+            seq: SeqNum(seq),
+            height: Height(seq),
+            block: zero,
+            results: zero,
+            state: zero,
+            clients: zero,
+            membership: zero,
+            epoch: Epoch(0),
+            time: Timestamp(0),
+        };
+        said.content.stable = Some(CertifiedCheckpoint { checkpoint, signatures: vec![] });
+        Arc::new(said)
+    };
+    let selection = select(&[with(0, 8), with(1, 16), with(2, 8)], 3, 2).unwrap();
+    assert_eq!((selection.low(), selection.last()), (SeqNum(16), SeqNum(16)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 

@@ -329,7 +329,8 @@ fn t4_a_spammer_of_checkpoints_does_not_put_it_off() {
     });
     let ours = ours.expect("the eighth is signed");
     // The primary is gone, and one of the others lies.
-    (net.stop(0), net.stop(3));
+    net.stop(0);
+    net.stop(3);
     let signer = signer(&net.membership, 3);
     let say = |net: &mut Net, checkpoint: Checkpoint| {
         let said = checkpoint_key(SUITE, ReplicaId(3), &checkpoint);

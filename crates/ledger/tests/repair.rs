@@ -97,6 +97,27 @@ fn all_hash(all: &[Block]) -> Digest {
     tercio_wire::block_hash(&all.last().unwrap().header)
 }
 
+/// The header of the lowest segment is lost while the log is open, with some of its blocks or without:
+/// those say what it was.
+#[test]
+fn a_lowest_segment_without_header_is_made_again() {
+    let (whole, all) = log_of(11);
+    let before = files(&whole);
+    for places in [&[10][..], &[10, 150], &[10, 300]] {
+        let mut storage = whole.fork();
+        let mut log = open(&storage);
+        for &at in places {
+            storage.edit(&segment(1), |bytes| bytes[at] ^= 0x20);
+        }
+        log.scrub(u64::MAX, u64::MAX).unwrap();
+        // A replica may find out by a read, too.
+        log.note_damage(Height(2));
+        mend(&mut log, &all);
+        assert_eq!(log.damage().0, 0);
+        assert_eq!(files(&storage), before, "{places:?}");
+    }
+}
+
 /// A whole file that is gone, or has another's bytes.
 #[test]
 fn a_lost_segment_is_made_again() {

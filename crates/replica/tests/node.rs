@@ -175,6 +175,31 @@ fn a_failed_write_is_fail_stop() {
     net.order(&asker, 6, 2);
 }
 
+/// A snapshot that rots while it is kept stops nobody: blocks stay until the next ones say what may go.
+#[test]
+fn a_kept_snapshot_that_rots_stops_nobody() {
+    let tune = |settings: &mut NodeSettings| {
+        quick(settings);
+        settings.ledger.blocks.retain_bytes = 4000;
+    };
+    let mut net = Net::with(4, Box::new(counter), Box::new(tune), pbft());
+    let asker = Asker::new(CLIENT, &net.membership);
+    net.order(&asker, 1, 40);
+    net.until("all are there", |net| net.agree());
+    let names = tercio_ledger::Storage::list(&net.disks[1]).unwrap();
+    let kept: Vec<_> = names.iter().filter(|name| name.starts_with("snapshot-")).collect();
+    assert!(!kept.is_empty(), "{names:?}");
+    for name in kept {
+        net.disks[1].edit(name, |bytes| bytes[60] ^= 1);
+    }
+    net.order(&asker, 41, 80);
+    net.until("all are there", |net| net.agree());
+    assert!(net.stopped.is_empty(), "{:?}", net.stopped);
+    assert!(net.status(1).dropped["snapshot_damaged"] > 0);
+    let (first, last) = net.nodes[1].as_ref().unwrap().stages().log.extent();
+    assert!(first.0 > 60 && last.0 == 120, "{first} to {last}");
+}
+
 /// Old segments go once a snapshot covers them, and a restart stands on snapshot and rest.
 #[test]
 fn old_blocks_go_and_a_restart_stands_on_the_snapshot() {

@@ -65,9 +65,15 @@ impl Forger {
     /// The frame of a signed state, whoever has it.
     #[must_use]
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> Bytes {
-        let said = checkpoint_key(self.membership().suite(), self.me, &checkpoint);
-        let signature = self.keys.signer().sign(&said.to_array());
+        let signature = self.sign_checkpoint(&checkpoint);
         self.message(&PbftMessage::Checkpoint { checkpoint, signature })
+    }
+
+    /// A signature on a state, whoever has it.
+    #[must_use]
+    pub fn sign_checkpoint(&self, checkpoint: &Checkpoint) -> SignatureBytes {
+        let said = checkpoint_key(self.membership().suite(), self.me, checkpoint);
+        self.keys.signer().sign(&said.to_array())
     }
 
     /// The operator's signature on a new client's keys.

@@ -35,6 +35,9 @@ pub enum Crash {
     DiskFullAfter(u64),
 }
 
+/// How long the header of a segment of the block log is, in bytes (`docs/format-disk.md`).
+const SEGMENT_HEADER: u64 = 96;
+
 /// Files so small that a short run closes and prunes some.
 fn small_files(forgetful: bool) -> LedgerSettings {
     let retain_bytes = if forgetful { 1 } else { u64::MAX };
@@ -132,14 +135,16 @@ impl Host {
     }
 
     /// Whether what it says when it stops, or does not start, is right of a replica whose disk's
-    /// medium failed, so that its operator has to put an empty one in: its write-ahead log is damaged;
-    /// or its block log is, and others have let go of what it lacks.
+    /// medium failed, so that its operator has to put an empty one in: its write-ahead log is damaged,
+    /// or the header of a segment of its block log; or blocks are, and others have let go of them.
     #[must_use]
     pub fn is_beyond_repair(&self, said: &str) -> bool {
-        let log = self.distrusted && said.contains("wal-") && said.contains("damaged");
-        let blocks =
-            self.hit && self.forgetful && said.contains("no other replica has whole copies");
-        log || blocks
+        let at = said.split_once("damaged at byte ").map(|(_, rest)| rest);
+        let at = at.and_then(|rest| rest.split([':', ' ']).next()?.parse::<u64>().ok());
+        let log = self.distrusted && said.contains("wal-") && at.is_some();
+        let header = said.contains("blocks-") && at.is_some_and(|at| at < SEGMENT_HEADER);
+        let gone = self.forgetful && said.contains("no other replica has whole copies");
+        log || self.hit && (header || gone)
     }
 
     /// The medium of its disk fails in a file that `hits` picks.
@@ -151,6 +156,12 @@ impl Host {
         let found = self.disk.media_fault(fault, hits, &mut self.rng);
         self.hit |= found.is_some();
         found
+    }
+
+    /// How far above its low watermark the replica votes.
+    #[must_use]
+    pub fn window(&self) -> u64 {
+        self.settings.window
     }
 
     /// What kind of Byzantine replica it is.

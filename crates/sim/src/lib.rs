@@ -8,6 +8,7 @@
 //!
 //! - [`checks`]: what must hold, looked at after every event.
 //! - [`actors`]: Byzantine replicas by name.
+//! - [`plots`]: Byzantine replicas that work together, against one rule each.
 //! - [`faults`]: the named faults of `docs/protocol/faults.md`, each a scenario of its own.
 //!
 //! Architecture invariant: nothing here knows real time, threads or sockets; the same seed gives
@@ -24,6 +25,7 @@ mod host;
 mod liar;
 mod network;
 mod pace;
+pub mod plots;
 mod rng;
 pub mod run;
 mod trace;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line prints")]
 
+mod mutants;
 mod totals;
 
 use clap::{Args, Parser, Subcommand};
@@ -9,7 +10,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tercio_sim::faults::{self, Fault};
-use tercio_sim::run::{Failure, Report, run};
+use tercio_sim::plots;
+use tercio_sim::run::{Failure, Report, run, run_plot};
 use tercio_sim::{Cast, Violation};
 use tercio_types::Suite;
 use totals::{FULL_RUN, NATIONAL, TWICE, Totals};
@@ -38,10 +40,14 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// Every plot under many seeds
+    Plots(Plots),
     /// Each named fault with all defences standing: it must be survived
     Faults,
     /// Each named fault with its defence taken away: it must be caught
     Zoo,
+    /// Random runs with each mutant at work, and each defence away, until one of them shows it
+    Mutants(mutants::Mutants),
 }
 
 #[derive(Args)]
@@ -62,6 +68,24 @@ struct Seeds {
     json: bool,
 }
 
+#[derive(Args)]
+struct Plots {
+    /// How many seeds for each plot
+    count: u64,
+    /// The first seed
+    #[arg(long, visible_alias = "from", default_value_t = 1)]
+    start: u64,
+    /// How many replicas; the sizes are taken in turn
+    #[arg(long, value_delimiter = ',', default_values_t = [4, 7, 10])]
+    n: Vec<usize>,
+    /// Only this plot
+    #[arg(long)]
+    only: Option<String>,
+    /// Print every event
+    #[arg(long)]
+    trace: bool,
+}
+
 const SIZES: [usize; 3] = [4, 7, 10];
 
 fn main() -> ExitCode {
@@ -70,8 +94,10 @@ fn main() -> ExitCode {
         Command::Seed { seed, n, trace } => {
             one(seed, n.unwrap_or_else(|| size_of(seed, &SIZES)), trace)
         }
+        Command::Plots(plots) => all_plots(&plots),
         Command::Faults => all_faults(),
         Command::Zoo => zoo(),
+        Command::Mutants(asked) => mutants::mutants(&asked),
     }
 }
 
@@ -187,6 +213,40 @@ fn conclude(seeds: &Seeds, mut totals: Totals) -> ExitCode {
         println!("{}", totals.json(&seeds.n, &missing));
     }
     let good = totals.failures.is_empty() && missing.is_empty();
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn all_plots(asked: &Plots) -> ExitCode {
+    if !sensible(&asked.n) {
+        return ExitCode::from(2);
+    }
+    let casts: Vec<_> = asked.n.iter().map(|&n| Cast::new(n)).collect();
+    let mut good = true;
+    for plot in plots::ALL {
+        if asked.only.as_ref().is_some_and(|only| only != plot.name) {
+            continue;
+        }
+        let (mut events, mut failures) = (0, Vec::new());
+        for seed in asked.start..asked.start + asked.count {
+            let cast = &casts[(seed % casts.len() as u64) as usize];
+            let played = run_plot(cast, seed, asked.trace, Some(plot));
+            print!("{}", played.text);
+            match played.outcome {
+                Ok(report) => events += report.events,
+                Err(failure) => failures.push(failure),
+            }
+        }
+        good &= failures.is_empty();
+        println!(
+            "{}: {} seeds, {events} events, {} failed",
+            plot.name,
+            asked.count,
+            failures.len()
+        );
+        for Failure { seed, n, violation } in failures.iter().map(|failure| &**failure) {
+            println!("FAIL {}, seed {seed} (n = {n}): {violation}", plot.name);
+        }
+    }
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

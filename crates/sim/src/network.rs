@@ -202,3 +202,49 @@ impl Network {
         bytes.into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = Kind::CHECKPOINT;
+
+    fn replica(id: u16) -> Principal {
+        Principal::Replica(ReplicaId(id))
+    }
+
+    fn arrives(network: &Network, from: u16, to: u16, kind: Kind) -> Option<Instant> {
+        let link = (replica(from), replica(to));
+        network.arrivals(link, Some(kind), Instant(0), &mut Rng::new(1)).next()
+    }
+
+    #[test]
+    fn a_hush_loses_some_kinds_on_some_links_until_all_is_healed() {
+        let mut network = Network::new(Quality::STEADY);
+        let set = |id| [ReplicaId(id)].into_iter().collect::<ReplicaSet>();
+        network.hush(Hush { kinds: vec![KIND], from: set(0), to: set(1), loss: 1000 });
+        network.mend();
+        assert_eq!(arrives(&network, 0, 1, KIND), None);
+        for (from, to, kind) in [(1, 0, KIND), (0, 2, KIND), (0, 1, Kind::ATTEST)] {
+            assert!(arrives(&network, from, to, kind).is_some());
+        }
+        network.heal(Quality::STEADY);
+        assert!(arrives(&network, 0, 1, KIND).is_some());
+    }
+
+    #[test]
+    fn a_far_link_stays_far_and_loses_nothing_more() {
+        let far = (Duration::from_millis(30), Duration::from_millis(30));
+        let mut network = Network::new(Quality::STEADY);
+        network.set_link(
+            replica(0),
+            replica(1),
+            Quality { delay: far, loss: 1000, ..Quality::GOOD },
+        );
+        assert_eq!(arrives(&network, 0, 1, KIND), None);
+        assert_eq!(arrives(&network, 1, 0, KIND), Some(Instant(1_000_000)));
+        network.heal(Quality::STEADY);
+        assert_eq!(arrives(&network, 0, 1, KIND), Some(Instant(30_000_000)));
+        assert_eq!(network.own_links(), 1);
+    }
+}

@@ -7,7 +7,7 @@ use super::{
 };
 use std::cmp::Ordering;
 use std::ops::Bound::{Excluded, Unbounded};
-use tercio_types::zoo::{Defence, stands};
+use tercio_types::zoo::{Defence, Mutant, less, mutated, stands};
 use tercio_wire::{Encode, Key, Kind, checkpoint_key};
 
 /// How many blocks may wait for a quorum of attestations.
@@ -141,7 +141,7 @@ impl<T: VoteTable> Pbft<T> {
                 }),
             }
         }
-        let quorum = self.membership.quorum();
+        let quorum = less(Mutant::CertificateLess, self.membership.quorum());
         if let Some(certificate) = by_state.into_iter().find(|c| c.signatures.len() >= quorum) {
             self.on_certificate(Arc::new(certificate));
         }
@@ -151,7 +151,7 @@ impl<T: VoteTable> Pbft<T> {
     pub(super) fn on_certificate(&mut self, certificate: Arc<CertifiedCheckpoint>) {
         let checkpoint = &certificate.checkpoint;
         let seq = checkpoint.seq;
-        if certificate.signatures.len() < self.membership.quorum() {
+        if certificate.signatures.len() < less(Mutant::CertificateLess, self.membership.quorum()) {
             return self.drop_message("certificate_without_quorum");
         }
         if seq <= self.low {
@@ -232,7 +232,9 @@ impl<T: VoteTable> Pbft<T> {
         if !stands(Defence::F44SkipToCertificate) {
             return;
         }
-        self.persist(&Record::Skipped(ahead.clone()), None);
+        if !mutated(Mutant::SkipForgotten) {
+            self.persist(&Record::Skipped(ahead.clone()), None);
+        }
         self.move_window(ahead);
     }
 

@@ -11,7 +11,7 @@ use super::{
     BTreeMap, Floor, Instant, Learning, Pbft, PbftMessage, Record, ReplicaId, Report, SeqNum, View,
     VoteTable,
 };
-use tercio_types::zoo::{Defence, stands};
+use tercio_types::zoo::{Defence, Mutant, mutated, stands};
 
 /// What is known of a lost log.
 #[derive(Clone, Debug)]
@@ -55,12 +55,15 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule L4: whether we can have voted in this view before.
     pub(super) fn may_vote(&self) -> bool {
-        self.floor().is_none_or(|floor| floor.is_some_and(|floor| self.view > floor.view))
+        let at_floor = |floor: Floor| mutated(Mutant::VotesAtFloor) && self.view == floor.view;
+        let above = |floor: Floor| self.view > floor.view || at_floor(floor);
+        self.floor().is_none_or(|floor| floor.is_some_and(above))
     }
 
     /// Rule L5: whether a VIEW-CHANGE of ours would tell of all that binds us.
     pub(super) fn may_leave_for(&self, target: View) -> bool {
-        let told = |floor: Floor| self.low >= floor.seq && target > floor.view;
+        let early = mutated(Mutant::LeavesEarly);
+        let told = |floor: Floor| (early || self.low >= floor.seq) && target > floor.view;
         self.floor().is_none_or(|floor| floor.is_some_and(told))
     }
 
@@ -113,7 +116,8 @@ impl<T: VoteTable> Pbft<T> {
         let mut reaches: Vec<SeqNum> = learner.reports.values().map(|r| r.reach).collect();
         views.sort_unstable();
         reaches.sort_unstable();
-        let (view, reach) = (views[quorum - 1], reaches[quorum - 1]);
+        let counts = if mutated(Mutant::LowestReport) { 0 } else { quorum - 1 };
+        let (view, reach) = (views[counts], reaches[counts]);
         let mut floor = Floor { seq: SeqNum(reach.0.saturating_add(window)), view };
         if let Some(known) = learner.floor {
             floor = Floor { seq: floor.seq.min(known.seq), view: floor.view.min(known.view) };

@@ -55,7 +55,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_crypto::Signer;
-use tercio_types::zoo::{Defence, stands};
+use tercio_types::zoo::{Defence, Mutant, mutated, stands};
 use tercio_types::{
     CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package, Principal,
     ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Suite, Timestamp,
@@ -390,7 +390,7 @@ impl<T: VoteTable> Pbft<T> {
     }
 
     fn is_current(&self, view: View) -> bool {
-        view == self.view && !self.changing
+        view == self.view && !self.changing || mutated(Mutant::VotesAfterLeaving)
     }
 
     fn on_request(&mut self, package: Package, from_client: bool) {

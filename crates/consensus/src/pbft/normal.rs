@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Awaited, MAX_BATCH, Recorded};
 use tercio_types::Batch;
-use tercio_types::zoo::{Defence, stands};
+use tercio_types::zoo::{Defence, Mutant, less, mutated, stands};
 use tercio_wire::package_len;
 
 impl<T: VoteTable> Pbft<T> {
@@ -199,6 +199,9 @@ impl<T: VoteTable> Pbft<T> {
     /// Votes for the proposal at `seq` if nothing stands against it and we have not yet.
     pub(super) fn accept(&mut self, seq: SeqNum) {
         let view = self.view;
+        if self.changing && mutated(Mutant::VotesAfterLeaving) {
+            self.try_prepare(seq);
+        }
         if self.changing || seq <= self.low || !self.may_vote() {
             return;
         }
@@ -307,25 +310,32 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule N3: prepared on a quorum of PREPAREs for what we accepted ourselves.
     fn try_prepare(&mut self, seq: SeqNum) {
-        let view = self.view;
+        let left = self.changing && mutated(Mutant::VotesAfterLeaving);
+        let current = self.view;
         let Some(slot) = self.slots.get_mut(&seq) else { return };
-        let Some((_, digest)) = slot.accepted.filter(|(v, _)| *v == view) else { return };
+        let accepted = slot.accepted.filter(|(view, _)| *view == current || left);
+        let Some((view, digest)) = accepted else { return };
         if slot.prepared == Some((view, digest)) {
             return;
         }
         let voters = self.votes.voters(&Vote { phase: Phase::Prepare, view, seq, digest });
-        if voters.len() < self.membership.quorum() {
+        if voters.len() < less(Mutant::PrepareQuorumLess, self.membership.quorum()) {
             return;
         }
-        slot.prepared = Some((view, digest));
+        let first = slot.prepared.filter(|_| mutated(Mutant::PreparedFirstView));
+        slot.prepared = first.or(Some((view, digest)));
         let record = Record::Prepared { view, seq, digest };
         self.persist(&record, Some(Promise::Commit { view, seq, digest }));
+        if mutated(Mutant::OwnCommitEarly) {
+            self.count(self.me, Vote { phase: Phase::Commit, view, seq, digest });
+        }
     }
 
     /// Rule N4: committed on a quorum of COMMITs of one view, whichever view we are in: a quorum
     /// that prepared a batch makes every later view propose it again.
     fn try_commit(&mut self, vote: Vote) {
-        if self.votes.voters(&vote).len() < self.membership.quorum() {
+        let quorum = less(Mutant::CommitQuorumLess, self.membership.quorum());
+        if self.votes.voters(&vote).len() < quorum {
             return;
         }
         let slot = self.slots.entry(vote.seq).or_default();

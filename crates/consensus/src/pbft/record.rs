@@ -9,7 +9,7 @@ use super::{
     View, Vote, VoteTable, select,
 };
 use crate::SettingsError;
-use tercio_types::zoo::{Defence, stands};
+use tercio_types::zoo::{Defence, Mutant, mutated, stands};
 use tercio_wire::{Decode, DecodeError, Encode, Reader};
 use thiserror::Error;
 
@@ -262,7 +262,7 @@ impl<T: VoteTable> Pbft<T> {
         let slots = self.slots.iter().map(|(seq, slot)| SlotPromises {
             seq: *seq,
             accepted: slot.accepted,
-            prepared: slot.prepared,
+            prepared: slot.prepared.filter(|_| !mutated(Mutant::StateDropsPrepared)),
             preprepared: slot.preprepared.clone(),
         });
         let leave = self.leaving.clone().filter(|_| self.changing);
@@ -318,15 +318,19 @@ impl<T: VoteTable> Pbft<T> {
                     let batch = EncodedBatch::from_bytes(bytes, digest, suite)?;
                     slot.add_body(Arc::new(batch), true);
                 }
-                slot.note_preprepared(digest, view);
+                if !mutated(Mutant::AcceptedForgotten) {
+                    slot.note_preprepared(digest, view);
+                }
             }
             Record::Prepared { view, seq, digest } => {
                 self.slots.entry(seq).or_default().prepared = Some((view, digest));
             }
+            Record::Leave(_) if mutated(Mutant::LeaveForgotten) => {}
             Record::Leave(view_change) => {
                 (self.view, self.changing) = (view_change.content.view, true);
                 self.leaving = Some(view_change);
             }
+            Record::Enter(_) if mutated(Mutant::EnterForgotten) => {}
             Record::Enter(new_view) => {
                 (self.view, self.changing) = (new_view.view, false);
                 // Rule A3: for the epoch, whatever view comes after.
@@ -390,6 +394,7 @@ impl<T: VoteTable> Pbft<T> {
                     self.next_seq = self.next_seq.max(seq.next());
                 }
                 self.votes.record(self.me, &Vote { phase: Phase::Prepare, view, seq, digest });
+                let view = if mutated(Mutant::RepeatsInLaterView) { self.view } else { view };
                 if seq > self.delivered {
                     again.push(PbftMessage::Prepare { view, seq, digest });
                 }

@@ -16,7 +16,7 @@
 use super::message::SignedViewChange;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tercio_types::zoo::{Defence, stands};
+use tercio_types::zoo::{Defence, Mutant, less, mutated, stands};
 use tercio_types::{CertifiedCheckpoint, ClientId, Digest, SeqNum, View};
 
 /// What a new view begins with.
@@ -52,11 +52,14 @@ pub fn select(
     quorum: usize,
     weak_quorum: usize,
 ) -> Option<Selection> {
-    if view_changes.len() < quorum {
+    if view_changes.len() < less(Mutant::FewViewChanges, quorum) {
         return None;
     }
     let contents = || view_changes.iter().map(|vc| &vc.content);
-    let stable = contents().filter_map(|c| c.stable.as_ref()).max_by_key(|s| s.checkpoint.seq);
+    let mut stable = contents().filter_map(|c| c.stable.as_ref()).max_by_key(|s| s.checkpoint.seq);
+    if mutated(Mutant::LowestCheckpoint) {
+        stable = contents().filter_map(|c| c.stable.as_ref()).min_by_key(|s| s.checkpoint.seq);
+    }
     let low = stable.map_or(SeqNum(0), |s| s.checkpoint.seq);
     let last = contents().filter_map(|c| c.prepared.last()).map(|p| p.seq).max().unwrap_or(low);
     let mut chosen = Vec::new();
@@ -66,7 +69,9 @@ pub fn select(
     // A null request at the end by condition B decides nothing: nothing prepared there or above. By
     // condition A it may have committed, and keeps its number.
     let said_null = |seq| {
-        contents().any(|c| c.prepared.iter().any(|p| (p.seq, p.digest) == (seq, Digest::NULL)))
+        !mutated(Mutant::NullDropped)
+            && contents()
+                .any(|c| c.prepared.iter().any(|p| (p.seq, p.digest) == (seq, Digest::NULL)))
     };
     while chosen.last().is_some_and(|&(seq, d)| d == Digest::NULL && !said_null(seq)) {
         chosen.pop();
@@ -94,23 +99,32 @@ fn choose(
         })
         .collect();
     let candidates: BTreeSet<(View, Digest)> = prepared.iter().flatten().copied().collect();
-    for (view, digest) in candidates.into_iter().rev() {
+    let mut candidates: Vec<(View, Digest)> = candidates.into_iter().collect();
+    if !mutated(Mutant::LowestView) {
+        candidates.reverse();
+    }
+    for (view, digest) in candidates {
         let against_nothing = prepared
             .iter()
-            .filter(|p| p.is_none_or(|(v, d)| v < view || (v == view && d == digest)))
+            .filter(|p| {
+                let same = |d| d == digest || mutated(Mutant::AgainstSameView);
+                p.is_none_or(|(v, d)| v < view || (v == view && same(d)))
+            })
             .count();
         let accepted = view_changes
             .iter()
             .filter(|vc| {
                 let q = &vc.content.preprepared;
                 let at = q.binary_search_by_key(&(seq, digest), |q| (q.seq, q.digest));
-                at.is_ok_and(|at| q[at].view >= view)
+                at.is_ok_and(|at| q[at].view >= view || mutated(Mutant::AcceptedBefore))
             })
             .count();
-        if against_nothing >= quorum && accepted >= weak_quorum {
+        if against_nothing >= less(Mutant::AgainstLess, quorum)
+            && accepted >= less(Mutant::AcceptedLess, weak_quorum)
+        {
             return Some(digest);
         }
     }
     let nothing = prepared.iter().filter(|p| p.is_none()).count();
-    (nothing >= quorum).then_some(Digest::NULL)
+    (nothing >= less(Mutant::NothingLess, quorum)).then_some(Digest::NULL)
 }

@@ -3,6 +3,7 @@
 use crate::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
+use tercio_types::zoo::{Mutant, mutated};
 use tercio_types::{ClientId, Digest, Package, Suite, View};
 use tercio_wire::EncodedBatch;
 
@@ -107,6 +108,7 @@ impl Slot {
     /// Notes in Q that `digest` was accepted in `view`.
     pub(super) fn note_preprepared(&mut self, digest: Digest, view: View) {
         match self.preprepared.iter_mut().find(|(d, _)| *d == digest) {
+            Some(_) if mutated(Mutant::AcceptedFirstView) => {}
             Some((_, latest)) => *latest = (*latest).max(view),
             None => self.preprepared.push((digest, view)),
         }

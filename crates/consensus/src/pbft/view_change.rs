@@ -8,7 +8,7 @@ use super::{
     Record, ReplicaId, Selection, SeqNum, SignedNewView, SignedViewChange, View, ViewChange,
     VoteTable, select,
 };
-use tercio_types::zoo::{Defence, stands};
+use tercio_types::zoo::{Defence, Mutant, less, mutated, stands};
 
 impl<T: VoteTable> Pbft<T> {
     /// Rule T1: the oldest request that waits to be delivered is what a view is measured by (f18),
@@ -89,7 +89,7 @@ impl<T: VoteTable> Pbft<T> {
         assert!(self.may_leave_for(target), "a learner that knows too little stays");
         let blamed = self.blamed();
         self.view = target;
-        self.changing = true;
+        self.changing = !mutated(Mutant::BeginsByItself);
         self.leads = false;
         self.view_deadline = None;
         self.batch_deadline = None;
@@ -110,7 +110,7 @@ impl<T: VoteTable> Pbft<T> {
                     .map(|&(digest, view)| Claimed { seq, digest, view })
                     .collect();
                 q.sort();
-                preprepared.extend(q);
+                preprepared.extend(q.into_iter().filter(|_| !mutated(Mutant::AcceptedNotSaid)));
             }
         }
         let stable = stable.as_deref().cloned();
@@ -199,8 +199,8 @@ impl<T: VoteTable> Pbft<T> {
             .map(|(_, vc)| vc.content.view)
             .collect();
         later.sort_unstable_by(|a, b| b.cmp(a));
-        let enough =
-            if stands(Defence::F21JoinOnWeakQuorum) { self.membership.weak_quorum() } else { 1 };
+        let weak = less(Mutant::JoinOnFewer, self.membership.weak_quorum());
+        let enough = if stands(Defence::F21JoinOnWeakQuorum) { weak } else { 1 };
         if let Some(&target) = later.get(enough - 1)
             && self.may_leave_for(target)
         {
@@ -244,7 +244,8 @@ impl<T: VoteTable> Pbft<T> {
     /// Rule V4: a backup checks everything that the new primary builds on, and computes the same.
     pub(super) fn on_new_view(&mut self, new_view: Arc<SignedNewView>) {
         let (view, sender) = (new_view.view, new_view.sender);
-        if view < self.view || (view == self.view && !self.changing) || view == View(0) {
+        let behind = view < self.view && !mutated(Mutant::ViewGoesBack);
+        if behind || (view == self.view && !self.changing) || view == View(0) {
             return self.drop_message("old_new_view");
         }
         let refuse = |why| Evidence::Malformed { replica: sender, why };

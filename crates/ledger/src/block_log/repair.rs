@@ -11,7 +11,6 @@
 use super::{Block, BlockLog};
 use crate::LedgerError;
 use crate::disk::Window;
-use crate::records::damage;
 use crate::segment::{Footer, SegmentHeader, put_block, put_footer, segment_name};
 use crate::storage::TEMPORARY;
 use std::collections::BTreeMap;
@@ -246,7 +245,12 @@ impl BlockLog {
             self.disk.change(|s| s.remove(&temporary))?;
         }
         let mut out = Vec::with_capacity(WRITE);
-        self.header_of(segment)?.encode(&mut out);
+        let Some(header) = self.header_of(segment)? else {
+            // The first block is damaged too; that is fetched first.
+            self.note_damage(segment);
+            return Ok(());
+        };
+        header.encode(&mut out);
         let (mut offsets, mut written, mut whole) = (Vec::new(), 0, true);
         for height in (segment.0..=last.0).map(Height) {
             offsets.push(written + out.len() as u64);
@@ -300,23 +304,32 @@ impl BlockLog {
         self.drop_patch()
     }
 
-    /// The header that the segment has, or must have had.
-    fn header_of(&self, segment: Height) -> Result<SegmentHeader, LedgerError> {
+    /// The header that the segment has, or must have had; `None` when nothing says what its first
+    /// block follows.
+    fn header_of(&self, segment: Height) -> Result<Option<SegmentHeader>, LedgerError> {
         if segment == self.open.header.first {
-            return Ok(self.open.header);
+            return Ok(Some(self.open.header));
         }
         let (chain, name) = (self.open.header.chain, segment_name(segment));
         if self.disk.storage().list()?.contains(&name) {
             let mut window = Window::exact(self.disk.storage(), &name)?;
             if let Ok(header) = SegmentHeader::read(&mut window, &name, chain, segment)? {
-                return Ok(header);
+                return Ok(Some(header));
             }
         }
-        // Never that of the first segment, which opening refuses.
-        let before = self.closed.range(..segment).next_back();
-        let Some((_, before)) = before else { return Err(damage(&name, 0, "segment header")) };
+        let placed = self.patch.as_ref().and_then(|patch| patch.placed.get(&segment));
+        let (base, parent) = match (self.closed.range(..segment).next_back(), placed) {
+            (Some((_, before)), _) => (false, before.last),
+            // The first of the log: nothing before it counts.
+            (None, Some((.., parent))) => (true, *parent),
+            (None, None) => match self.read(segment) {
+                Ok(block) => (true, block.expect("it is in the segment").header.parent),
+                Err(LedgerError::Damage { .. }) => return Ok(None),
+                Err(other) => return Err(other),
+            },
+        };
         let capacity = self.closed[&segment].count;
-        Ok(SegmentHeader { base: false, capacity, chain, first: segment, parent: before.last })
+        Ok(Some(SegmentHeader { base, capacity, chain, first: segment, parent }))
     }
 
     /// Reads about `bytes` further and at most `blocks` blocks, checking everything that a block

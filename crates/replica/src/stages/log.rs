@@ -340,9 +340,17 @@ impl LogStage {
         }
         // Blocks that every kept snapshot covers may go; whoever fetches one needs those above it.
         let oldest = self.snapshots.kept().first().copied().expect("one was just written");
-        let (head, _) = self.snapshots.head(oldest)?;
-        self.blocks.sync()?;
-        out.removals.extend(self.blocks.prune(head.certificate.checkpoint.height)?);
+        match self.snapshots.head(oldest) {
+            // It covers nothing any more; when it goes, the next says what may go.
+            Err(LedgerError::Damage { .. }) => {
+                out.order.push_back(ToOrder::Dropped("snapshot_damaged"));
+            }
+            head => {
+                self.blocks.sync()?;
+                let height = head?.0.certificate.checkpoint.height;
+                out.removals.extend(self.blocks.prune(height)?);
+            }
+        }
         Ok(self.keep_ready()?)
     }
 

@@ -18,6 +18,7 @@
 mod agreement;
 mod blame;
 mod bounds;
+mod conduct;
 mod cover;
 mod durability;
 mod exactly_once;
@@ -28,6 +29,7 @@ mod views;
 pub use agreement::Agreement;
 pub use blame::Blame;
 pub use bounds::{Bounds, Held};
+pub use conduct::Conduct;
 pub use cover::Cover;
 pub use durability::Durability;
 pub use exactly_once::ExactlyOnce;

@@ -5,13 +5,14 @@ mod endings;
 mod settings;
 mod trouble;
 
+use crate::plots::{self, Plot};
 use crate::world::{Tally, World};
 use crate::{Cast, Rng, Violation};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_types::Digest;
+use tercio_types::{Digest, ReplicaSet};
 
 /// How long the network may take for everything after it has healed, in virtual time. Timers have
 /// doubled meanwhile, and Byzantine primaries take their turns.
@@ -66,12 +67,22 @@ pub struct Run {
 /// Runs the network of `cast` under `seed`.
 #[must_use]
 pub fn run(cast: &Arc<Cast>, seed: u64, text: bool) -> Run {
+    run_plot(cast, seed, text, None)
+}
+
+/// As [`run`], with this plot instead of whatever the seed chooses.
+#[must_use]
+pub fn run_plot(cast: &Arc<Cast>, seed: u64, text: bool, plot: Option<&Plot>) -> Run {
     let n = cast.membership().n();
     let fail = |violation| Box::new(Failure { seed, n, violation });
     let mut rng = Rng::new(seed ^ (n as u64) << 56);
+    let plot = plot.or_else(|| plots::any(&mut rng));
     let mut settings = settings::world_settings(&mut rng, text);
     // Megabytes cost real time, so that few runs have them.
-    let long = rng.chance(25);
+    let long = plot.is_none() && rng.chance(25);
+    if plot.is_some() {
+        settings.pace = None;
+    }
     if long {
         settings::tight_room(&mut rng, &mut settings);
     }
@@ -80,7 +91,15 @@ pub fn run(cast: &Arc<Cast>, seed: u64, text: bool) -> Run {
         Err(violation) => return Run { outcome: Err(fail(violation)), text: String::new() },
     };
     // A broken assertion of a replica is a finding like any other.
-    let outcome = catch_unwind(AssertUnwindSafe(|| play(&mut world, &mut rng, long)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| match plot {
+        Some(plot) => {
+            plot.play(&mut world, &mut rng)?;
+            let faulty = cast.replicas().filter(|id| !world.host(*id).is_correct());
+            world.tally_mut().colluders += faulty.count() as u64;
+            endings::end(&mut world, &mut rng, None, ReplicaSet::EMPTY)
+        }
+        None => play(&mut world, &mut rng, long),
+    }));
     let outcome = outcome.unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");

@@ -1,7 +1,7 @@
 //! What goes wrong in a random run, and who is not as it should be.
 
 use super::settings::bad_quality;
-use crate::actors::cast_one;
+use crate::actors::{FalseSource, cast_one};
 use crate::world::{Act, Target, World};
 use crate::{Crash, Rng};
 use std::collections::BTreeMap;
@@ -102,7 +102,13 @@ pub(super) fn choose_faulty(world: &mut World, rng: &mut Rng, most: usize) -> Re
     let mut ids = all.clone();
     let mut left = most as u64;
     if left > 0 && rng.chance(150) {
-        for _ in 0..rng.between(1, left) {
+        let empty = rng.between(1, left);
+        // Who fetches everything may ask a liar for it.
+        if empty < left && rng.chance(600) {
+            world.corrupt(take_one(&mut ids, rng), Box::new(FalseSource::new()));
+            left -= 1;
+        }
+        for _ in 0..empty {
             let id = take_one(&mut ids, rng);
             left -= 1;
             for _ in 0..rng.between(1, 2) {

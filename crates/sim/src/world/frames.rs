@@ -23,6 +23,7 @@ impl World {
         match (to, from) {
             (Principal::Replica(id), _) => {
                 let i = id.index();
+                self.note_beginning(id, bytes);
                 let extra = self.hosts[i].receive(from, bytes, self.now);
                 extra
                     .into_iter()

@@ -125,6 +125,7 @@ impl World {
         self.tally.lost_disks += 1;
         self.replace_disk(id, Disk::new());
         self.checks.promises.lost_log(id);
+        self.checks.conduct.lost_log(id);
     }
 
     /// Starts a replica that is down.

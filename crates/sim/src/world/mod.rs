@@ -16,12 +16,13 @@ pub use settings::{WorldSettings, small_settings};
 pub use tally::Tally;
 
 use crate::checks::{
-    Agreement, Bounds, Cover, Durability, ExactlyOnce, Promises, Reads, Views, Violation, demand,
+    Agreement, Bounds, Conduct, Cover, Durability, ExactlyOnce, Promises, Reads, Views, Violation,
+    demand,
 };
 use crate::customer::Customer;
 use crate::liar::Liar;
 use crate::network::Network;
-use crate::trace::Clock;
+use crate::trace::{Clock, peek_key};
 use crate::{Cast, Crash, Host, Rng, Trace};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -59,6 +60,7 @@ struct Checks {
     bounds: Bounds,
     reads: Reads,
     cover: Cover,
+    conduct: Conduct,
 }
 
 /// A simulated network.
@@ -112,6 +114,7 @@ impl World {
             bounds: Bounds::new(&settings.consensus, n),
             reads: Reads::default(),
             cover: Cover::default(),
+            conduct: Conduct::default(),
         };
         let mut world = Self {
             cast: cast.clone(),
@@ -169,6 +172,11 @@ impl World {
     pub fn status(&self, id: ReplicaId) -> Result<NodeStatus, Violation> {
         let status = self.hosts[id.index()].status();
         status.ok_or_else(|| Violation::new("halt", format!("{id:?} does not run")))
+    }
+
+    /// Writes something into the trace.
+    pub(crate) fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        self.trace.note(self.now, what);
     }
 
     /// What happened so far.
@@ -267,6 +275,11 @@ impl World {
 
     /// Sends a frame in somebody's name, past every gate.
     pub fn inject(&mut self, from: Principal, to: Principal, bytes: Bytes) {
+        if let (Some(key), Principal::Replica(by), Principal::Replica(receiver)) =
+            (peek_key(&bytes), from, to)
+        {
+            self.note_proposal(by, receiver, &key);
+        }
         let at = self.now + Duration::from_millis(1);
         self.schedule(at, Happening::Arrival { from, to, bytes });
     }

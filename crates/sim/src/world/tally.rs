@@ -50,6 +50,8 @@ tally! {
     /// Replicas whose write-ahead log a medium damaged and that refused to start: their disks were
     /// replaced.
     replaced_disks "replaced disks",
+    /// Byzantine replicas that plotted together.
+    colluders "colluders",
     /// What a false source sent instead of the truth.
     false_answers "lies of false sources",
     /// Links that had a quality of their own.

@@ -8,9 +8,9 @@ use crate::{Customer, Host};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use tercio_consensus::Status;
-use tercio_consensus::pbft::ViewChange;
+use tercio_consensus::pbft::{PbftMessage, ViewChange};
 use tercio_types::{Checkpoint, Height, Principal, ReplicaId, SeqNum, View};
-use tercio_wire::{Decode, Frame, Kind};
+use tercio_wire::{Decode, Frame, Kind, Message};
 
 impl World {
     pub(super) fn observe_deeds(&mut self, i: usize) -> Result<(), Violation> {
@@ -53,6 +53,11 @@ impl World {
             let suite = self.cast.suite();
             let body = || Frame::decode(bytes, suite).map(|frame| frame.body);
             match key.kind {
+                kinds::PREPARE => {
+                    let (view, seq) = (View(key.view), SeqNum(key.seq));
+                    let said = (view, seq, key.digest);
+                    self.checks.conduct.prepared(by, said, self.cast.membership());
+                }
                 kinds::COMMIT => {
                     let (view, seq) = (View(key.view), SeqNum(key.seq));
                     self.checks.agreement.committed(by, view, seq, key.digest)?;
@@ -63,6 +68,7 @@ impl World {
                         Violation::new("promises", format!("{by:?} sent no VIEW-CHANGE: {error}"))
                     })?;
                     self.checks.views.asked(by, content.view);
+                    self.checks.conduct.asked(by, &content, self.cast.membership());
                     self.checks.promises.left(by, content)?;
                 }
                 kinds::NEW_VIEW => {
@@ -73,18 +79,33 @@ impl World {
                         let view = u64::from_le_bytes(*view.first_chunk().expect("eight bytes"));
                         self.checks.promises.began(by, View(view), key.digest)?;
                     }
+                    self.note_beginning(by, bytes);
                 }
                 Kind::CHECKPOINT => {
                     let checkpoint = Checkpoint::from_bytes(&body().unwrap_or_default(), suite);
                     let checkpoint = checkpoint.map_err(|error| {
                         Violation::new("agreement", format!("{by:?} signed what is none: {error}"))
                     })?;
+                    self.checks.conduct.signed(by, checkpoint.seq);
                     self.checks.agreement.checkpoint(by, checkpoint)?;
                 }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// A correct replica has, or sees, what a view begins with.
+    pub(super) fn note_beginning(&mut self, by: ReplicaId, bytes: &Bytes) {
+        let suite = self.cast.suite();
+        let Some(key) = peek_key(bytes).filter(|key| key.kind == kinds::NEW_VIEW) else { return };
+        self.checks.conduct.shown(by, key.digest, self.cast.membership(), || {
+            let frame = Frame::decode(bytes, suite).ok()?;
+            match PbftMessage::from_frame(&frame, suite).ok()? {
+                PbftMessage::NewView(begun) => Some((*begun).clone()),
+                _ => None,
+            }
+        });
     }
 
     pub(super) fn observe_standing(&mut self, i: usize) -> Result<(), Violation> {
@@ -94,12 +115,15 @@ impl World {
         if !status.protocol.changing {
             let (view, membership) = (status.protocol.view, self.cast.membership());
             self.checks.views.entered(id, view, membership, self.faulty)?;
+            self.checks.conduct.entered(view);
         }
         if status.height > Height(0) {
             self.checks.agreement.head(id, status.height, status.block)?;
         }
         Blame::accused(id, &status.accused, self.faulty)?;
-        self.checks.cover.stands(id, status.protocol.stable)?;
+        let (stable, window) = (status.protocol.stable, host.window());
+        self.checks.conduct.stands(id, stable, window, self.cast.membership(), self.faulty);
+        self.checks.cover.stands(id, stable)?;
         self.checks.bounds.held(id, host.held().expect("it runs"))
     }
 
@@ -142,6 +166,7 @@ impl World {
     /// When it is not.
     pub fn finish(&self) -> Result<(), Violation> {
         let correct: Vec<_> = self.correct().collect();
-        self.checks.durability.finish(correct)
+        self.checks.durability.finish(correct)?;
+        self.checks.conduct.finish()
     }
 }
