@@ -37,26 +37,35 @@ fn record(height: u64, parent: Digest) -> Vec<u8> {
         results: EMPTY_ROOT,
         state: EMPTY_ROOT,
     };
-    let header = header.to_bytes();
+    record_of(&header, b"")
+}
+
+/// The record of this header with this body.
+fn record_of(header: &BlockHeader, body: &[u8]) -> Vec<u8> {
+    let encoded = header.to_bytes();
     let mut head = b"TBLK".to_vec();
     head.extend(1u16.to_le_bytes());
-    head.extend((header.len() as u16).to_le_bytes());
-    head.extend(0u32.to_le_bytes());
-    head.extend(height.to_le_bytes());
-    head.extend(crc32fast::hash(b"").to_le_bytes());
+    head.extend((encoded.len() as u16).to_le_bytes());
+    head.extend((body.len() as u32).to_le_bytes());
+    head.extend(header.height.0.to_le_bytes());
+    head.extend(crc32fast::hash(body).to_le_bytes());
     let mut crc = crc32fast::Hasher::new();
     crc.update(&head);
-    crc.update(&header);
+    crc.update(&encoded);
     head.extend(crc.finalize().to_le_bytes());
-    [head, header.to_vec()].concat()
+    [&head, &encoded[..], body].concat()
 }
 
 /// Ten blocks, the sixth with this operation.
 fn chain(op: &[u8]) -> Vec<(BlockHeader, Bytes)> {
+    chain_of(|h, _| if h == 6 { op.to_vec() } else { vec![h as u8; 700] })
+}
+
+/// Ten blocks, each with the operation that `op` makes of its height and of the block before.
+fn chain_of(op: impl Fn(u64, Digest) -> Vec<u8>) -> Vec<(BlockHeader, Bytes)> {
     let mut tip = (Height(0), Digest(CHAIN.0));
     let next = |h| {
-        let op = if h == 6 { op.to_vec() } else { vec![h as u8; 700] };
-        let block = block_after(tip, &batch(h, op.into()));
+        let block = block_after(tip, &batch(h, op(h, tip.1).into()));
         tip = (Height(h), block_hash(&block.0));
         block
     };
@@ -73,12 +82,17 @@ fn left(all: &[(BlockHeader, Bytes)]) -> MemStorage {
     log.put_certificate(&certify(checkpoint(&all[9].0), &[0, 1, 2])).unwrap();
     log.flush().unwrap();
     drop(log);
-    let at = 96 + all[..5].iter().map(|(_, body)| 28 + 167 + body.len()).sum::<usize>();
+    let at = place(all, 6);
     storage.edit(&segment(1), |bytes| {
         assert_eq!(bytes[at..at + 4], *b"TBLK");
         bytes[at / 512 * 512..at / 512 * 512 + 512].fill(0);
     });
     storage
+}
+
+/// Where block `height` begins.
+fn place(all: &[(BlockHeader, Bytes)], height: usize) -> usize {
+    96 + all[..height - 1].iter().map(|(_, body)| 28 + 167 + body.len()).sum::<usize>()
 }
 
 fn open_left(all: &[(BlockHeader, Bytes)]) -> Result<BlockLog, LedgerError> {
@@ -119,5 +133,55 @@ fn no_operation_keeps_a_log_from_being_mended() {
     assert_eq!(log.damage().0, 0, "first {:?}", log.first_damaged());
     for (header, _) in &all {
         assert_eq!(log.read(header.height).unwrap().unwrap().header, *header);
+    }
+}
+
+/// The hole has the certified block and the heads of those behind it, and the operation in one of
+/// them a block that names the certified one as its parent.
+#[test]
+fn no_operation_is_taken_for_a_block_above_the_certificate() {
+    let all = chain_of(|h, parent| match h {
+        7 => behind(&[record(7, parent)]),
+        _ => vec![h as u8; 700],
+    });
+    let mut storage = MemStorage::new();
+    let (mut log, _) = open(&storage, 16);
+    all.iter().for_each(|(header, body)| log.append(header, body).unwrap());
+    log.put_certificate(&certify(checkpoint(&all[5].0), &[0, 1, 2])).unwrap();
+    log.flush().unwrap();
+    drop(log);
+    let lost = place(&all, 6)..place(&all, 7) + 28 + 167;
+    storage.edit(&segment(1), |bytes| bytes[lost].fill(0));
+    let (log, _) = open(&storage, 16);
+    assert_eq!(log.tip(), (Height(5), all[5].0.parent));
+}
+
+/// An operation holds earlier blocks, whole, and one with another body.
+#[test]
+fn a_copy_of_a_block_in_an_operation_does_no_harm() {
+    let first = chain_of(|h, _| vec![h as u8; 700]);
+    let copies = [
+        record_of(&first[4].0, &first[4].1),
+        record_of(&first[5].0, &first[5].1),
+        record_of(&first[6].0, b"another"),
+    ];
+    let all = chain_of(|h, _| match h {
+        8 => behind(&copies),
+        _ => vec![h as u8; 700],
+    });
+    assert_eq!(all[6], first[6]);
+    let mut log = open_left(&all).unwrap();
+    // The sector had the end of block 5, too.
+    let wanted = log.wanted().unwrap().unwrap();
+    assert_eq!((wanted.from, wanted.to), (Height(5), Height(6)));
+    assert_eq!(wanted.hash, all[6].0.parent);
+    let block = |(header, body): &(BlockHeader, Bytes)| Block {
+        header: header.clone(),
+        body: body.clone(),
+    };
+    assert!(log.repair(&[block(&all[4]), block(&all[5])]).unwrap());
+    assert_eq!(log.damage().0, 0);
+    for known in &all {
+        assert_eq!(log.read(known.0.height).unwrap(), Some(block(known)));
     }
 }
