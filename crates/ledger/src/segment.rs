@@ -14,7 +14,9 @@ use crate::disk::Window;
 use crate::records::{Flaw, LIMIT, chain_at, check_origin, damage, le32, le64};
 use crate::{DISK_VERSION, LedgerError};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use tercio_types::{BlockHeader, ChainId, Digest, Height, Suite};
 use tercio_wire::{Decode, Encode};
 
@@ -200,27 +202,55 @@ pub(crate) fn read_block(
     Ok(Ok(BlockRecord { header, hash, body, end }))
 }
 
-/// The first whole block of a height above `above` and at most `most` that lies behind `from`, and
-/// where. If there is one, what is before it is no torn tail.
-pub(crate) fn next_block(
+/// The height that the head of a record names, and how long its block header is; `None` when the
+/// bytes do not begin with a whole one.
+fn head_of(bytes: &[u8]) -> Option<(Height, usize)> {
+    let head = bytes.get(..BLOCK_HEAD)?;
+    let header_len = usize::from(u16::from_le_bytes([head[6], head[7]]));
+    if header_len > MAX_HEADER || head[..4] != BLOCK_MAGIC {
+        return None;
+    }
+    let encoded = bytes.get(BLOCK_HEAD..BLOCK_HEAD + header_len)?;
+    (header_crc(&head[..24], encoded) == le32(head, 24))
+        .then(|| (Height(le64(head, 12)), header_len))
+}
+
+/// Every place from `from` on where the whole head of a record of these heights stands, ascending.
+/// Bodies are looked through too, and not read as bodies: that costs the same whatever is in them.
+pub(crate) fn heads(
     window: &mut Window<'_>,
     from: u64,
-    (above, most): (Height, Height),
-) -> io::Result<Option<(u64, BlockRecord)>> {
-    let mut from = from;
-    while most > above
-        && let Some(at) = window.find(from, BLOCK_MAGIC)?
-    {
-        from = match read_block(window, at, None)? {
-            Ok(block) if block.header.height > above && block.header.height <= most => {
-                return Ok(Some((at, block)));
+    heights: RangeInclusive<Height>,
+) -> io::Result<BTreeMap<Height, Vec<u64>>> {
+    const STEP: usize = 1 << 20;
+    let mut found: BTreeMap<Height, Vec<u64>> = BTreeMap::new();
+    let mut at = from;
+    while at < window.len() {
+        let bytes = window.take(at, STEP + BLOCK_HEAD + MAX_HEADER)?;
+        for i in (0..STEP.min(bytes.len())).filter(|&i| bytes[i..].starts_with(&BLOCK_MAGIC)) {
+            if let Some((height, _)) = head_of(&bytes[i..])
+                && heights.contains(&height)
+            {
+                found.entry(height).or_default().push(at + i as u64);
             }
-            // Nothing in a whole block is one.
-            Ok(block) => block.end,
-            Err(_) => at + 1,
-        };
+        }
+        at += STEP as u64;
     }
-    Ok(None)
+    Ok(found)
+}
+
+/// The block header in the head at `at`, its hash, and where the body ends by what the head says.
+pub(crate) fn read_head(
+    window: &mut Window<'_>,
+    at: u64,
+) -> io::Result<Option<(BlockHeader, Digest, u64)>> {
+    let bytes = window.take(at, BLOCK_HEAD + MAX_HEADER)?;
+    let Some((_, header_len)) = head_of(&bytes) else { return Ok(None) };
+    let encoded = bytes.slice(BLOCK_HEAD..BLOCK_HEAD + header_len);
+    let Ok(header) = BlockHeader::from_bytes(&encoded, Suite::default()) else { return Ok(None) };
+    let hash = tercio_crypto::hash(header.suite, &[&encoded]);
+    let end = at + (BLOCK_HEAD + header_len) as u64 + u64::from(le32(&bytes, 8));
+    Ok(Some((header, hash, end)))
 }
 
 /// The footer of a segment whose records begin at `offsets`.

@@ -82,8 +82,28 @@ fn a_hole_above_the_certificate_is_a_torn_tail() {
 
 #[test]
 fn a_hole_up_to_the_certificate_is_damage_and_is_mended() {
-    // The last is beyond the tip.
-    for certified in [6, 7, 10, 12] {
+    // What is above the certificate hangs on nothing.
+    for certified in [7, 10] {
+        let (mut storage, all) = ten(None);
+        let (mut log, _) = open(&storage, 16);
+        log.put_certificate(&certify(checkpoint(&all[certified - 1].0), &[0, 1, 2])).unwrap();
+        log.sync().unwrap();
+        drop(log);
+        zero(&mut storage, 1, place(&all, 1, 6));
+        let (mut log, recovery) = open(&storage, 16);
+        let tip = Height(certified as u64);
+        assert_eq!((log.tip().0, recovery.cuts.len()), (tip, usize::from(certified < 10)));
+        assert_eq!((log.first_damaged(), log.damage().0), (Some(Height(6)), 1));
+        mend(&mut log, &all);
+        drop(log);
+        goes_on(&storage, 16, &all, 1, tip.0);
+    }
+}
+
+/// The certified block is in the hole, or not there at all: it comes from others as those above it.
+#[test]
+fn behind_a_hole_that_no_certificate_ends_nothing_counts() {
+    for certified in [6, 12] {
         let (mut storage, all) = ten(None);
         let (mut log, _) = open(&storage, 16);
         let there = checkpoint(&blocks(12)[certified - 1].0);
@@ -91,9 +111,22 @@ fn a_hole_up_to_the_certificate_is_damage_and_is_mended() {
         log.sync().unwrap();
         drop(log);
         zero(&mut storage, 1, place(&all, 1, 6));
-        let (mut log, recovery) = open(&storage, 16);
-        assert_eq!((log.tip().0, recovery.cuts), (Height(10), vec![]), "{certified}");
-        assert_eq!((log.first_damaged(), log.damage().0), (Some(Height(6)), 1));
+        goes_on(&storage, 16, &all, 1, 5);
+    }
+}
+
+/// Two holes: what hangs between them is lost too, but for what an earlier certificate proves.
+#[test]
+fn between_two_holes_only_certified_blocks_count() {
+    for (between, damaged) in [(None, vec![3, 4, 5, 6, 7]), (Some(5), vec![3, 6, 7])] {
+        let (mut storage, all) = ten(between);
+        certify_at(&storage, 16, &all, 10);
+        for height in [3, 7] {
+            zero(&mut storage, 1, place(&all, 1, height));
+        }
+        let (mut log, _) = open(&storage, 16);
+        let lost = |h: &u64| log.read(Height(*h)).is_err();
+        assert_eq!((1..=10).filter(lost).collect::<Vec<_>>(), damaged);
         mend(&mut log, &all);
         drop(log);
         goes_on(&storage, 16, &all, 1, 10);
@@ -112,10 +145,10 @@ fn a_hole_across_the_certificate_is_a_torn_tail() {
         zero(&mut storage, 1, place(&all, 1, height));
     }
     let (mut log, _) = open(&storage, 16);
-    assert_eq!((log.tip().0, log.damage().0), (Height(7), 1));
+    assert_eq!((log.tip().0, log.damage().0), (Height(6), 1));
     mend(&mut log, &all);
     drop(log);
-    goes_on(&storage, 16, &all, 1, 7);
+    goes_on(&storage, 16, &all, 1, 6);
 }
 
 /// A segment was written to its end, with its footer, and not yet synced.
@@ -146,18 +179,20 @@ fn a_footer_behind_a_hole_is_not_believed() {
 #[test]
 fn a_lost_header_is_a_torn_tail_or_known() {
     for first in [1, 5] {
-        for (certified, tip) in [(None, first - 1), (Some(first), first + 2)] {
+        for certified in [None, Some(first), Some(first + 2)] {
             for lost in [0..96, 0..place(&blocks(7), first, first).end] {
+                let proven = certified.is_some_and(|height| height > first || lost.end == 96);
+                let tip = if proven { first + 2 } else { first - 1 };
                 let (mut storage, all) = log_of(first + 2, 4);
                 certified.into_iter().for_each(|height| certify_at(&storage, 4, &all, height));
                 let whole = storage.contents(&segment(first));
                 zero(&mut storage, first, lost.clone());
                 let (mut log, _) = open(&storage, 4);
-                let damaged = u64::from(certified.is_some() && lost.end > 96);
+                let damaged = u64::from(proven && lost.end > 96);
                 assert_eq!((log.tip().0, log.damage().0), (Height(tip), damaged));
                 mend(&mut log, &all);
                 drop(log);
-                if certified.is_some() {
+                if proven {
                     assert_eq!(storage.contents(&segment(first)), whole);
                 }
                 goes_on(&storage, 4, &all, 1, tip);

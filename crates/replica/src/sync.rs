@@ -69,7 +69,7 @@ impl Default for SyncSettings {
     }
 }
 
-/// How much memory blocks may take that wait for their certificate, as [`cost`] counts it: as much as
+/// How much memory blocks may take that wait for their certificate, headers included: as much as
 /// may lie between two certificates where the others have the settings that this replica has. What is
 /// decided above a certificate is less than two rooms (rule W4, decision 0032) at less than a window
 /// of numbers.

@@ -8,26 +8,26 @@
 //!   be what was written after: all of it is a torn tail, which is cut. The replica has the promises
 //!   for those blocks in its write-ahead log, or others have the blocks. A footer behind such a
 //!   place is cut with it;
-//! - a hole that ends at or before that height, with a whole block behind it, is damage: the blocks
-//!   in it are mended from others;
-//! - any flaw with no such block behind it is the end of the log.
+//! - a hole at or below that height is damage, and is mended from others, as far as a certificate
+//!   proves what lies behind it ([`super::behind`]); from there on the segment is cut;
+//! - any flaw behind which nothing is proven is the end of the log.
 
+use super::Open;
 use super::open::{Opening, check_link};
-use super::{Open, block_damage};
 use crate::LedgerError;
 use crate::disk::Window;
 use crate::records::{Cut, Flaw, damage};
 use crate::segment::{
-    Footer, SEGMENT_HEADER, SegmentHeader, next_block, read_block, read_footer, segment_name,
+    Footer, SEGMENT_HEADER, SegmentHeader, read_block, read_footer, segment_name,
 };
 use tercio_types::Height;
 use tercio_types::zoo::{Defence, stands};
 
 /// The blocks of a segment that has no footer to be believed.
-struct Walk {
-    offsets: Vec<u64>,
-    end: u64,
-    len: u64,
+pub(super) struct Walk {
+    pub(super) offsets: Vec<u64>,
+    pub(super) end: u64,
+    pub(super) len: u64,
 }
 
 impl Opening {
@@ -57,11 +57,6 @@ impl Opening {
         Open::begin(header, &mut self.buffer)
     }
 
-    /// The highest block that shows that a hole before it is damage: the one behind the certified.
-    fn last_that_shows(&self) -> Height {
-        Height(self.certified.0.saturating_add(1))
-    }
-
     /// What the header was is known, when the segment follows another or is the first of all; but
     /// for how many blocks it takes.
     fn without_header(&mut self, first: Height, flaw: Flaw) -> Result<Open, LedgerError> {
@@ -70,10 +65,8 @@ impl Opening {
             return Err(damage(&name, 0, flaw.field));
         }
         let base = self.closed.is_empty();
-        let mut window = Window::new(self.disk.storage(), &name)?;
-        let len = window.len();
-        let heights = (self.tip.0, self.last_that_shows());
-        if first > self.certified || next_block(&mut window, flaw.resume, heights)?.is_none() {
+        if first > self.certified {
+            let len = self.disk.storage().len(&name)?;
             let mut open = self.begin(base);
             open.written = self.cut(&name, &[], 0, len)?;
             return Ok(open);
@@ -141,38 +134,28 @@ impl Opening {
 
     fn walk(&mut self, name: &str, header: &SegmentHeader) -> Result<Walk, LedgerError> {
         let mut window = Window::new(self.disk.storage(), name)?;
-        let (mut offsets, mut at, len) = (Vec::new(), SEGMENT_HEADER as u64, window.len());
+        let (offsets, end, len) = (Vec::new(), SEGMENT_HEADER as u64, window.len());
+        let mut walk = Walk { offsets, end, len };
         // What is behind a full one is a torn footer.
-        while at < len && offsets.len() < header.capacity as usize {
+        while walk.end < len && walk.offsets.len() < header.capacity as usize {
             let height = self.tip.0.next();
-            let flaw = match read_block(&mut window, at, Some(height))? {
+            let field = match read_block(&mut window, walk.end, Some(height))? {
                 Ok(record) if record.header.parent == self.tip.1 => {
-                    offsets.push(at);
+                    walk.offsets.push(walk.end);
                     self.tip = (height, record.hash);
                     self.head = Some(record.header);
-                    at = record.end;
+                    walk.end = record.end;
                     continue;
                 }
-                Ok(_) if height <= self.certified => {
-                    return Err(block_damage(name, at, height, "parent"));
-                }
-                Ok(_) => Flaw { field: "parent", short: false, resume: at },
-                Err(flaw) => flaw,
+                Ok(_) => "parent",
+                Err(flaw) => flaw.field,
             };
-            let full = Height(header.first.0 + u64::from(header.capacity) - 1);
-            let most = full.min(self.last_that_shows());
-            let Some((found, record)) = next_block(&mut window, flaw.resume, (height, most))?
-            else {
-                break;
-            };
-            let number = record.header.height;
-            let count = (number.0 - height.0) as usize;
-            offsets.extend(std::iter::repeat_n(at, count));
-            self.damaged.note_run(height, count as u32, at, flaw.field);
-            self.tip = (Height(number.0 - 1), record.header.parent);
-            at = found;
+            if height <= self.certified {
+                self.behind(&mut walk, name, header, field)?;
+            }
+            break;
         }
-        Ok(Walk { offsets, end: at, len })
+        Ok(walk)
     }
 
     /// Cuts what is behind `end`, and makes what is left durable, with `front` in place of its

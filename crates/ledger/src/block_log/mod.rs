@@ -11,6 +11,7 @@
 //!
 //! `docs/format-disk.md` lists every byte.
 
+mod behind;
 mod last;
 mod open;
 mod repair;

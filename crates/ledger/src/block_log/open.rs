@@ -32,6 +32,7 @@ fn segments(disk: &Disk) -> Result<Vec<Height>, LedgerError> {
 /// What is known of a log that is being opened.
 pub(super) struct Opening {
     pub(super) disk: Disk,
+    pub(super) side: Side,
     pub(super) chain: ChainId,
     /// How many blocks a new segment takes.
     pub(super) capacity: u32,
@@ -66,7 +67,7 @@ pub(super) fn open(
     }
 
     let mut recovery = Recovery { segments: headers.len(), ..Recovery::default() };
-    let mut side = Side::open(&mut disk, chain, &mut recovery)?;
+    let side = Side::open(&mut disk, chain, &mut recovery)?;
     let mut found = Opening {
         disk,
         chain,
@@ -81,6 +82,7 @@ pub(super) fn open(
         head: None,
         buffer: Vec::new(),
         recovery,
+        side,
     };
     let last = headers.pop();
     for (i, &(first, header)) in headers.iter().enumerate() {
@@ -92,7 +94,8 @@ pub(super) fn open(
         found.last_closed_head()?;
     }
     found.disk.change(|s| s.sync_dir())?;
-    let Opening { mut disk, closed, damaged, tip, head, buffer, mut recovery, .. } = found;
+    let Opening { mut disk, mut side, closed, damaged, tip, head, buffer, mut recovery, .. } =
+        found;
     let first = closed.first_key_value().map_or(open.header.first, |(first, _)| *first);
     let newest = closed.last_key_value().map_or(open.header.first, |(first, _)| *first);
     side.open_attestations(&mut disk, (first, newest), &mut recovery)?;

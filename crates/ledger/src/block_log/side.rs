@@ -13,6 +13,7 @@ use crate::segment::{attestation_name, parse_name};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use tercio_types::{
     CertifiedCheckpoint, ChainId, Digest, Height, MAX_REPLICAS, ReplicaId, SeqNum, SignatureBytes,
     Suite,
@@ -143,6 +144,21 @@ impl Side {
     /// The height of the highest checkpoint that has a certificate; 0 without any.
     pub(super) fn certified(&self) -> Height {
         self.index.last_key_value().map_or(Height(0), |(height, _)| *height)
+    }
+
+    /// The blocks at these heights of which a certificate says which they are.
+    pub(super) fn certified_blocks(
+        &self,
+        disk: &Disk,
+        heights: RangeInclusive<Height>,
+    ) -> Result<BTreeMap<Height, Digest>, LedgerError> {
+        let mut blocks = BTreeMap::new();
+        for (&height, &place) in self.index.range(heights) {
+            if let Some((_, found)) = self.read(disk, place)? {
+                blocks.insert(height, found.checkpoint.block);
+            }
+        }
+        Ok(blocks)
     }
 
     pub(super) fn flush(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {
