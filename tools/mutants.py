@@ -132,6 +132,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=700)
     parser.add_argument("--limit", type=int, default=60)
     parser.add_argument("--json", action="store_true", help="print each line as it comes")
+    parser.add_argument("--mutants", action="store_true", help="leave the defences out")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--demand", action="store_true")
     parser.add_argument("--results", type=pathlib.Path, help="another file than the one in docs")
@@ -141,6 +142,8 @@ def main():
     results = read()
     if not asked.table:
         names = asked.names or simulator("--list").split()
+        if asked.mutants:
+            names = [name for name in names if not re.match(r"f\d\d_", name)]
         wanted = [name for name in names if asked.names or name not in results]
         binaries = test_binaries() if wanted else {}
         for name in wanted:
