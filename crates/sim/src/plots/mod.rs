@@ -8,7 +8,7 @@
 //! are the checkers find nothing, and once the network is left alone everything comes to its end.
 //! To give the same replica's words to several minds is the idea of Twins (Bano et al., OPODIS 2020).
 //!
-//! Each module says which rule it attacks, and how; [`Scheme`] is the hand that all of them use.
+//! Each module says which rule it attacks, and how; `scheme` has the hand that all of them use.
 
 mod back_and_forth;
 mod first_view;
