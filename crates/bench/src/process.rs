@@ -96,6 +96,12 @@ pub fn end_all() {
     }
 }
 
+/// Whether [`end_all`] was called: a replica that has ended did not do so by itself then.
+#[must_use]
+pub fn were_ended() -> bool {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+}
+
 fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }

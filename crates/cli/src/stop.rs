@@ -58,7 +58,8 @@ impl TemporaryDir {
     pub(crate) fn failure(&self, error: impl Into<BenchError>) -> Failure {
         let mut error = error.into();
         let dir = self.path().display();
-        if let Some(log) = error.log_mut() {
+        // Who interrupts us asks for no messages.
+        if let Some(log) = error.log_mut().filter(|_| !tercio_bench::process::were_ended()) {
             let home = log.parent().and_then(Path::file_name).unwrap_or_default();
             let mut beside = self.path().as_os_str().to_owned();
             beside.push("-");

@@ -147,6 +147,9 @@ fn a_mended_log_is_shown() {
     tercio(["submit", text(&dir), "add", "add", "add"]).good();
     let all = || up.reports(4).iter().all(|report| report.height == 3).then_some(());
     assert!(poll_until(Duration::from_secs(60), all).is_some(), "{:#?}", up.reports(4));
+    // What no certificate covers would be taken for a torn tail.
+    let certified = || up.reports(4).iter().all(|report| report.stable >= 3).then_some(());
+    assert!(poll_until(Duration::from_secs(60), certified).is_some(), "{:#?}", up.reports(4));
     up.stop();
     let file = dir.join("replica-2/data/blocks/blocks-00000000000000000001");
     let whole = fs::read(&file).unwrap();

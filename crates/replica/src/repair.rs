@@ -177,6 +177,13 @@ impl Repair {
         self.asked.is_some_and(|asked| (asked.peer, asked.from) == (peer, from))
     }
 
+    /// Whether an answer has no more blocks than were asked for: one with more is to another question.
+    pub(crate) fn fits(&self, body: &Bytes) -> bool {
+        let last = |blocks: &Blocks| blocks.blocks.last().map(|block| block.header.height);
+        let last = Blocks::from_bytes(body, self.suite).ok().and_then(|blocks| last(&blocks));
+        self.wanted.as_ref().is_some_and(|wanted| last.is_none_or(|last| last <= wanted.to))
+    }
+
     /// A peer's blocks, which were asked for.
     pub(crate) fn on_blocks(
         &mut self,

@@ -434,9 +434,15 @@ impl CatchUp {
         self.ask(now);
     }
 
+    /// Whether blocks of `peer` from `from` on are the answer to our question.
+    #[must_use]
+    pub fn expects(&self, peer: ReplicaId, from: Height) -> bool {
+        self.asked.is_some_and(|asked| (asked.peer, asked.from) == (peer, from))
+    }
+
     /// A peer's blocks.
     pub fn on_blocks(&mut self, peer: ReplicaId, from: Height, body: &Bytes, now: Instant) {
-        if !self.asked.is_some_and(|asked| asked.peer == peer && asked.from == from) {
+        if !self.expects(peer, from) {
             *self.dropped.entry("blocks_not_asked_for").or_default() += 1;
             return;
         }

@@ -329,6 +329,10 @@ fn damage_is_mended_from_others() {
         client.call(bytes::Bytes::from_static(b"op")).unwrap();
     }
     net.wait_for_height(5);
+    // What no certificate covers would be taken for a torn tail.
+    running::wait("a certificate", || {
+        net.replicas[2].as_ref().unwrap().status().protocol.stable.0 >= 5
+    });
     net.replicas[2].take().unwrap().stop().unwrap();
     let file = net.path(2).join("blocks/blocks-00000000000000000001");
     let whole = fs::read(&file).unwrap();

@@ -165,12 +165,15 @@ impl<P: Protocol> OrderStage<P> {
     ) -> Result<(), NodeError> {
         let Principal::Replica(peer) = blocks.sender() else { return Ok(()) };
         let Plain { seq, body, .. } = &blocks.message;
-        if self.repair.expects(peer, Height(*seq)) {
+        let from = Height(*seq);
+        // Both may have asked the same peer from the same block on.
+        let is_ambiguous = self.catch_up.expects(peer, from);
+        if self.repair.expects(peer, from) && (!is_ambiguous || self.repair.fits(body)) {
             let step = self.repair.on_blocks(peer, body, now)?;
             self.do_repair(step, out);
             return Ok(());
         }
-        self.catch_up.on_blocks(peer, Height(*seq), body, now);
+        self.catch_up.on_blocks(peer, from, body, now);
         self.do_catch_up(now, out);
         Ok(())
     }
