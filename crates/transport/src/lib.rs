@@ -10,7 +10,7 @@
 //! A replica dials every replica with a lower id, so that a pair has one link; a client dials every
 //! replica. A link that is lost is dialled again, for ever: after 20 ms, then twice as long each
 //! time up to a second. Links lose frames whenever they break or a queue is full; the protocol above
-//! counts loss as normal and sends again.
+//! counts loss as normal and retransmits.
 //!
 //! # Handshake
 //! ```text
@@ -35,17 +35,17 @@
 //! Each frame carries its own authenticator, under keys that both sides derive from their static
 //! identities (`tercio_crypto::Keyring`), independent of the Noise session. That is on purpose: a
 //! network card that counts votes must read and check them without a session; a vote is worth the
-//! same on whatever link or datagram it came; and a frame can be handed on. What the handshake adds
+//! same on whatever link or datagram it came; and a frame can be forwarded. What the handshake adds
 //! is that a stranger holds no link, no memory and no place in a queue. Whether a frame's sender is
 //! the link's peer is for the receiver of the frame to check.
 //!
-//! # Looking on
-//! With [`Limits::poll`] a thread does not sleep as soon as there is nothing to read: for so long
-//! after a frame it looks for more, and between two looks gives the processor to whoever wants it.
+//! # Busy-polling
+//! With [`Limits::poll`] a thread does not block as soon as there is nothing to read: for that long
+//! after a frame it polls for more, and yields the processor between two polls.
 //!
 //! # Bounds
 //! Everything that a peer can make grow is bounded by [`Limits`]: a frame's length, a queue's bytes,
-//! links of clients, handshakes under way (beyond it the oldest gives way) and their time, bytes read
+//! links of clients, handshakes under way (beyond it the oldest is evicted) and their time, bytes read
 //! from a peer in a turn. What is dropped is counted by reason in [`Transport::counters`].
 
 mod agreement;

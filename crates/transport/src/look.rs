@@ -1,32 +1,32 @@
-//! Looking on before sleeping.
+//! Busy-polling before sleeping (decision 0026).
 //!
-//! Who sleeps has to be woken: the sender of the next frame pays for that, and this side for going
-//! to sleep and for coming back, which in a virtual machine is several times what reading a frame
-//! costs. Frames come in company, a few microseconds apart. So after a frame a thread looks for
-//! more, and between two looks lets whoever wants the processor have it (`sched_yield`): where
-//! replicas share processors, those who would send the next frame run meanwhile.
+//! A thread that blocks in `epoll_wait` has to be woken: the sender of the next frame pays for that,
+//! and this side for two context switches, which in a virtual machine is several times what reading
+//! a frame costs. Frames come in bursts, a few microseconds apart. So after a frame a thread polls
+//! for more, and between two polls yields the processor (`sched_yield`): where replicas share
+//! processors, those who would send the next frame run meanwhile.
 //!
-//! Giving way is cheap among threads that soon give way themselves. One that has work for all of its
-//! slice keeps the processor for milliseconds, and a thread that gave way does not come back before
-//! that; one that sleeps and is woken does. So the books are kept: each sleep that was spared is
-//! worth [`SAVED`], and a long absence while something came costs what it took. When the savings do
-//! not cover it, looking on does not pay; then the thread sleeps at once until 25 times as
-//! long as it was away is over, and loses a 25th of its time at most by trying again.
+//! Yielding is cheap among threads that soon yield themselves. One that has work for all of its time
+//! slice keeps the processor for milliseconds, and a thread that yielded does not come back before
+//! that; one that blocks and is woken preempts it. So it takes credit: each sleep that was spared
+//! earns [`SAVED`], and a yield that took long while a frame came costs what it took. When the
+//! credit does not cover it, busy-polling does not pay; then the thread blocks at once until 25
+//! times as long as it was away is over, and loses a 25th of its time at most by trying again.
 
 use std::time::{Duration, Instant};
 
 /// Longer than any turn of somebody who works on a few frames.
 const LONG: Duration = Duration::from_micros(500);
-/// How many times as long as it was away it sleeps at once.
+/// How many times as long as it was away it blocks without polling.
 const REST: u32 = 25;
 
-/// What a spared sleep is worth, in time of absence: about 20 us for this side and the one that would
-/// have woken it. An absence costs a fraction of its length only, since a quorum goes on without one.
+/// The credit for a spared sleep, in time away: about 20 us for this side and the one that would have
+/// woken it. Time away costs a fraction of its length only, since a quorum goes on without one.
 const SAVED: Duration = Duration::from_micros(100);
-/// The most savings.
+/// The most credit.
 const MOST: Duration = Duration::from_millis(20);
 
-/// Whether giving way is worth trying.
+/// Whether busy-polling is worth trying.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     saved: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Looks whether anything `is_ready`, for `span` at most, and says whether it is.
+    /// Polls whether anything `is_ready`, for `span` at most, and says whether it is.
     pub(crate) fn on(
         &mut self,
         span: Duration,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Looks on for 100 us, with a clock that only giving way moves, by `away` each time; something
+    /// Polls for 100 us, with a clock that only yielding moves, by `away` each time; something
     /// is ready at the look after `ready_after` times. Gives whether it was seen, and how often way
     /// was given.
     fn look(

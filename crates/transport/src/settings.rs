@@ -61,8 +61,8 @@ pub struct Limits {
     pub max_half_open: usize,
     /// How long a handshake may take, connecting included.
     pub handshake_timeout: Duration,
-    /// How long to go on looking for frames after one came before the thread sleeps, giving the
-    /// processor to whoever wants it between two looks; zero for not at all.
+    /// How long to busy-poll for frames after one came before the thread sleeps, yielding the
+    /// processor between two polls; zero for not at all.
     pub poll: Duration,
     /// The most bytes read from one peer in a turn.
     pub read_budget: usize,

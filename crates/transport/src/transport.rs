@@ -79,7 +79,7 @@ enum End {
     Broken(Disconnect),
     /// The handshake failed.
     Refused(Refusal),
-    /// It gives way to another handshake.
+    /// It is evicted for another handshake.
     Evicted,
 }
 
@@ -280,7 +280,7 @@ impl Transport {
     /// dropped and counted.
     pub fn broadcast(&mut self, to: impl IntoIterator<Item = Principal>, bytes: &Bytes) {
         for peer in to {
-            // Counted by reason; the protocol above sends again.
+            // Counted by reason; the protocol above retransmits.
             let _ = self.send(peer, bytes.clone());
         }
     }
@@ -295,7 +295,7 @@ impl Transport {
 
     /// One turn: writes what is queued, waits up to `timeout` (without one, for ever) until
     /// something happens or a [`Waker`] calls, and appends what happened to `events`. After a turn
-    /// that brought a frame it looks on for [`Limits::poll`] before it sleeps.
+    /// that brought a frame it busy-polls for [`Limits::poll`] before it sleeps.
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<TransportEvent>) {
         self.flush();
         let mut time = now();
@@ -316,7 +316,7 @@ impl Transport {
         events.append(&mut self.events);
     }
 
-    /// Has the system say what is ready: at once, while looking on, or after a sleep of at most
+    /// Has the system say what is ready: at once, while busy-polling, or after a sleep of at most
     /// `wait`.
     fn wait_for_system(&mut self, wait: Option<Duration>, since: Instant) {
         let Self { poll, ready, look, limits, .. } = self;

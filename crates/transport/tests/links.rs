@@ -189,7 +189,7 @@ fn who_looks_on_hears_frames_and_keeps_the_time_it_was_given() {
     };
     let (mut zero, mut one) = (node(0), node(1));
     drive(&mut [&mut zero, &mut one], "the link", |n| n.iter().all(|n| n.connects() == 1));
-    // Each turn after a frame looks on, and ends with the millisecond that it was given.
+    // Each turn after a frame busy-polls, and ends with the millisecond that it was given.
     for i in 1..=20 {
         zero.transport.send(replica(1), frame(i, 10)).unwrap();
         drive(&mut [&mut zero, &mut one], "a frame", |n| {

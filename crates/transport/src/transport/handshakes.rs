@@ -242,7 +242,7 @@ impl Transport {
         }
     }
 
-    /// The oldest accepted handshake gives way: a correct peer needs a few round trips, while a
+    /// The oldest accepted handshake is evicted: a correct peer needs a few round trips, while a
     /// flood only sits there.
     fn evict(&mut self, now: Instant) {
         let accepted = |slot: usize| self.links[slot].as_ref().is_some_and(|l| l.dialled.is_none());
