@@ -128,7 +128,7 @@ impl Session {
         self.window[(self.next % WINDOW as u64) as usize].is_none()
     }
 
-    /// How many requests are under way.
+    /// How many requests are in flight.
     #[must_use]
     pub const fn under_way(&self) -> usize {
         self.under_way
@@ -166,7 +166,7 @@ impl Session {
         Ok((number, sent))
     }
 
-    /// Takes a frame in. `None` when it answers nothing that is under way.
+    /// Takes a frame in. `None` when it answers nothing that is in flight.
     pub fn receive<'a>(&mut self, frame: &'a [u64]) -> Option<Answer<'a>> {
         let answer = Answer::decode(frame)?;
         if answer.connection != self.connection {
@@ -185,7 +185,7 @@ impl Session {
         self.next_due_ns
     }
 
-    /// Sends again what has waited for long enough.
+    /// Retransmits what has waited for long enough.
     ///
     /// # Errors
     /// When a request was sent as often as is sensible.
@@ -355,7 +355,7 @@ impl Client {
         self.session.has_room()
     }
 
-    /// How many requests are under way.
+    /// How many requests are in flight.
     #[must_use]
     pub const fn under_way(&self) -> usize {
         self.session.under_way()
@@ -375,7 +375,7 @@ impl Client {
     /// When the server does not publish its memory, or it cannot be mapped here.
     ///
     /// # Panics
-    /// When requests are under way.
+    /// When requests are in flight.
     pub fn read_directly(&mut self) -> Result<(), ClientError> {
         assert_eq!(self.under_way(), 0, "requests are under way");
         let known = self.direct.take();
@@ -469,7 +469,7 @@ impl Client {
         Ok(self.link.flush()?)
     }
 
-    /// Looks once for an answer and hands it to `read`; sends again what is due.
+    /// Looks once for an answer and hands it to `read`; retransmits what is due.
     ///
     /// # Errors
     /// When the link fails, or the server does not answer.

@@ -7,12 +7,12 @@
 //! each request that may change something, each call and each upkeep. What was read counts only if
 //! the version was even before the first access and the same after the last one. Then nothing was
 //! changed in between, and the whole request, however long its chain, saw the memory of one moment
-//! while it was under way: it is as if the server had run it then. What is submitted together is fetched
+//! while it was in flight: as if the server had run it then. What is submitted together is fetched
 //! together, as by the server, but each request has its own moment. (A sequence lock: Boehm, "Can
 //! seqlocks get along with programming language memory models?", MSPC'12, has the fences.)
 //!
 //! **What is left to the server**: whatever else. Requests that may change something; those behind one
-//! that is under way, so that requests still are run in order; those that found a change each time they
+//! that is in flight, so that requests are run in order; those that found a change each time they
 //! tried; and those that failed here, for the server alone says why something fails. A client that
 //! reads while others write much so becomes an ordinary one.
 //!
@@ -130,7 +130,7 @@ impl Direct {
 }
 
 /// Runs the request in `frame`, if it only reads. False when the server has to be asked. `alone`: no
-/// pointer was followed ahead.
+/// pointer was followed to prefetch.
 fn read(
     view: &View<'_>,
     control: &Control,

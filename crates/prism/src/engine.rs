@@ -2,7 +2,7 @@
 //! No I/O and no clock: [`crate::server`] brings both.
 //!
 //! **At most once.** A request has a number, unique on its connection. A client has at most
-//! [`WINDOW`] requests under way, so that the numbers `n` and `n + WINDOW` never are at once, and the
+//! [`WINDOW`] requests in flight, so that the numbers `n` and `n + WINDOW` never are at once; the
 //! engine remembers the last number and its answer for each of the `WINDOW` residues. What arrives
 //! again is answered from memory, unless it only read, when reading again is as good; what is older
 //! is dropped. Transports that lose and duplicate nothing ("reliable") need none of that.
@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most requests that a connection has under way.
+/// The most requests that a connection has in flight.
 pub const WINDOW: usize = 64;
 /// The longest answer that is remembered, in bytes, on transports that may lose it: a request that
 /// changes something cannot ask for more there.
@@ -33,7 +33,7 @@ pub const FREE: u64 = 0;
 pub const MAP: u64 = u64::MAX;
 
 const MAX_CONNECTIONS: usize = 256;
-/// After so many nanoseconds without a request a connection over an unreliable transport is lost.
+/// After this many nanoseconds without a request a connection over an unreliable transport is lost.
 const IDLE_NS: u64 = 30_000_000_000;
 
 /// Who sent a frame, as far as the transport can tell.
@@ -170,7 +170,7 @@ pub struct Engine {
     pointers: Vec<exec::Pointer>,
     /// The request that runs came by itself.
     alone: bool,
-    /// What the next request will look at first has been asked for.
+    /// What the next request will read first has been prefetched.
     expected: bool,
 }
 
@@ -222,7 +222,7 @@ impl Engine {
         self.counters
     }
 
-    /// Asks for what a request will look at first, so that it is on its way already when
+    /// Prefetches what a request will read first, so that it is on its way already when
     /// [`Engine::run`] comes to it. For one that comes by itself; nothing else depends on it.
     pub fn expect(&mut self, view: &View<'_>, frame: &[u64]) {
         exec::ask(view, [frame].into_iter(), &mut self.pointers);
@@ -250,7 +250,7 @@ impl Engine {
             if !expected {
                 exec::ask(view, requests, &mut self.pointers);
             }
-            // Nothing is to be done beside a lone request's second miss.
+            // Nothing could overlap with a lone request's second miss.
             self.alone = group.len() == 1;
             if !self.alone {
                 exec::follow(view, &mut self.pointers);
@@ -425,7 +425,7 @@ impl Engine {
         }
     }
 
-    /// Lets go of connections that have been silent for long, and lets services do their upkeep. To
+    /// Releases connections that have been silent for long, and lets services do their upkeep. To
     /// be called about every millisecond, between batches.
     pub fn maintain(&mut self, now_ns: u64) {
         let mut lost = 0;

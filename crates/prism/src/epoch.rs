@@ -28,7 +28,7 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// For so many threads.
+    /// For this many threads.
     #[must_use]
     pub fn new(planes: usize) -> Self {
         Self::with_grace(planes, 2)

@@ -1,10 +1,10 @@
 //! Runs requests. What an operation means is defined by [`crate::reference`]; this is the same,
 //! fast: in place, in one pass, without allocating.
 //!
-//! A batch of requests is looked at three times: the first pass asks for the cache lines that hold
-//! pointers (slots), the second follows the pointers and asks for what they point to (buffers), the
-//! third runs the requests. Two dependent misses of one request so become misses of many requests
-//! under way at once. The first pass checks nothing, since what it asks for has no effect. Nothing
+//! A batch of requests is gone through three times (group prefetching): the first pass prefetches
+//! the cache lines that hold pointers (slots), the second follows the pointers and prefetches what
+//! they point to (buffers), the third runs the requests. Two dependent misses of one request so
+//! overlap with those of others. The first pass checks nothing, since a prefetch has no effect. Nothing
 //! decoded is kept from pass to pass but addresses: to decode again costs less than to copy what was
 //! decoded, since a copy waits for the words that were written just now, and those wait in line behind
 //! answers whose cache lines are still the client's.
@@ -16,10 +16,10 @@ use crate::op::{
 use crate::wire::{AnswerWriter, Request, glance};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many requests are fetched ahead at once. Fewer than a client may have under way, so that the
+/// How many requests are prefetched for at once. Fewer than a client may have in flight, so that the
 /// first answers of a burst are on their way while the rest is run.
 pub(crate) const GROUP: usize = 16;
-/// How many operations of a request are looked at ahead.
+/// How many operations of a request are prefetched for.
 const AHEAD: usize = 4;
 
 /// A pointer that an operation will follow: where it lies, and what is wanted of what it points to.
@@ -30,7 +30,7 @@ pub(crate) struct Pointer {
     bounded: bool,
 }
 
-/// The first pass: asks for what requests, given by their frames, will look at first, and notes the
+/// The first pass: prefetches what requests, given by their frames, will read first, and notes the
 /// pointers among it.
 pub(crate) fn ask<'a>(
     view: &View<'_>,
@@ -94,8 +94,8 @@ fn ask_for_others(
     pointers.push(Pointer { at, len: len as u32, bounded: deref == Deref::Bounded });
 }
 
-/// The second pass: asks for what the pointers point to. First for one line of each, so that the
-/// walks through the page tables are under way at once, too.
+/// The second pass: prefetches what the pointers point to. First one line of each, so that the
+/// page table walks overlap, too.
 pub(crate) fn follow(view: &View<'_>, pointers: &mut [Pointer]) {
     for pointer in &mut *pointers {
         let (to, bound) = view.peek(pointer.at).unwrap_or_default();
@@ -110,7 +110,7 @@ pub(crate) fn follow(view: &View<'_>, pointers: &mut [Pointer]) {
     }
 }
 
-/// Runs a request. `alone`: no pointer was followed ahead. Says whether all its operations succeeded.
+/// Runs a request. `alone`: nothing behind a pointer was prefetched. Says whether all its operations succeeded.
 #[inline(always)]
 pub(crate) fn run(
     view: &View<'_>,

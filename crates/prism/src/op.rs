@@ -16,7 +16,7 @@ pub const MAX_OPS: usize = 16;
 /// The longest operand of a compare-and-swap, in words of eight bytes.
 pub const MAX_CAS_WORDS: usize = 4;
 /// The scratch memory of a request, in bytes. It is zero when the request begins and gone when it
-/// ends, so that requests under way at once cannot disturb each other.
+/// ends, so that requests in flight at once cannot disturb each other.
 pub const SCRATCH_BYTES: usize = 64;
 
 /// A secret of 128 bits that opens regions: whoever knows it may use every region registered under
@@ -84,7 +84,7 @@ impl Addr {
         self.0 == 0
     }
 
-    /// The address so many bytes on, in the same region.
+    /// The address this many bytes on, in the same region.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
         Self::new(self.generation(), self.region(), self.offset() + bytes)
@@ -165,7 +165,7 @@ impl Deref {
 pub enum Source<'a> {
     /// From the request.
     Inline(Payload<'a>),
-    /// From the server's memory: so many bytes at this address.
+    /// From the server's memory: this many bytes at this address.
     At(Addr, u32),
 }
 

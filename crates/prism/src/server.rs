@@ -1,6 +1,6 @@
-//! A data plane thread: polls its ports, runs what arrives, sends the answers, and looks after the
-//! rest now and then. It has its processor to itself, as a network card's would be; an idle one
-//! rests, unless it is told not to.
+//! A data plane thread: busy-polls its ports, runs what arrives, sends the answers, and does its
+//! upkeep now and then. It has its processor to itself, as a network card's would be; an idle one
+//! sleeps between polls, unless it is told not to.
 //!
 //! The **delay line** lets a machine stand for a distance: each answer leaves no earlier than so
 //! many nanoseconds after its request came. It holds answers in the order of their times and neither
@@ -18,14 +18,14 @@ use std::time::Duration;
 
 /// How often services look after themselves, in nanoseconds.
 const MAINTAIN_NS: u64 = 1_000_000;
-/// Freed buffers are posted after so many batches.
+/// Freed buffers are posted after this many batches.
 const COLLECT_EVERY: u32 = 16;
-/// The clock is looked at after so many polls.
+/// The clock is looked at after this many polls.
 const LOOK_EVERY: u32 = 256;
-/// After so many polls without a request a server rests between polls.
+/// After this many polls without a request a server sleeps between polls.
 const RESTS_AFTER: u32 = 20_000;
 const REST: Duration = Duration::from_micros(50);
-/// A port without a request in so many polls is looked at only now and then: looking at a socket
+/// A port without a request in this many polls is polled only now and then: polling a socket
 /// takes longer than answering a request in shared memory.
 const COLD_AFTER: u32 = 4096;
 const COLD_EVERY: u32 = 512;
@@ -35,7 +35,7 @@ const COLD_EVERY: u32 = 512;
 pub struct Options {
     /// What is added to each round trip, in nanoseconds.
     pub delay_ns: u64,
-    /// Never rest: for measurements.
+    /// Never sleep (busy-polling only): for measurements.
     pub busy: bool,
 }
 

@@ -193,7 +193,7 @@ fn connections_belong_to_their_peers_and_capabilities() {
     let answers = w.direct.frame_of(Peer::Link(2), &frame);
     let why = Answer::decode(&answers[0]).unwrap().rejected;
     assert_eq!(why, Some(Reject::UnknownConnection), "another peer's connection");
-    // The server takes only so many.
+    // The server takes only this many.
     let mut answers = Vec::new();
     for peer in 10..400 {
         answers.extend(w.direct.frame_of(Peer::Link(peer), &connect(OURS)));

@@ -135,7 +135,7 @@ fn requests_stay_in_order() {
     serving(&memory, None, |endpoint| {
         let mut client = reader(endpoint);
         for number in 1..2000 {
-            // The READ is submitted while the WRITE is under way.
+            // The READ is submitted while the WRITE is in flight.
             let mut draft = Draft::default();
             draft.op(write(word, &[number]));
             client.submit(&draft, now_ns()).unwrap();

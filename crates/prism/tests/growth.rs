@@ -1,4 +1,4 @@
-//! The table grows a few slots at a time, under the hands of clients whose commands are under way.
+//! The table grows a few slots at a time, under the hands of clients whose commands are in flight.
 
 mod common;
 
@@ -52,7 +52,7 @@ impl World {
     }
 }
 
-/// One command of a client that may have others under way.
+/// One command of a client that may have others in flight.
 #[derive(Default)]
 struct Running {
     task: PrismTask,
@@ -151,7 +151,7 @@ fn each_upkeep_moves_a_few_slots() {
     assert!(count.slots >= 8192 && most_left > 3000, "{count:?}");
 }
 
-/// What another command of the same client learns must not mislead one that is under way.
+/// What another command of the same client learns must not mislead one that is in flight.
 #[test]
 fn a_command_under_way_is_not_led_astray_by_news() {
     let mut world = world(1 << 20);

@@ -177,7 +177,7 @@ fn nonsense_on_one_connection_is_nobody_elses_affair() {
             assert_eq!(open(endpoint).get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
         }
         let mut link: Box<dyn Link> = endpoints[0].link().unwrap();
-        // Longer than any frame can be: the server lets go of the client.
+        // Longer than any frame can be: the server releases the client.
         assert!(link.send(&vec![0x5250; 5000]).is_ok());
         let mut frame = Vec::new();
         until(|| link.receive(&mut frame).is_err());

@@ -18,7 +18,7 @@ pub fn allocations() -> u64 {
     COUNT.with(Cell::get)
 }
 
-/// How many bytes this thread has allocated, those of allocations that it has let go of as well; one
+/// How many bytes this thread has allocated, those of allocations that it has released as well; one
 /// that grew counts as often as it did, as long as it was then.
 #[must_use]
 pub fn allocated_bytes() -> u64 {

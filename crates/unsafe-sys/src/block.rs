@@ -16,7 +16,7 @@ const BLOCK: usize = 8;
 pub fn load_words(from: &[AtomicU64], to: &mut Vec<u64>) {
     to.reserve(from.len());
     // SAFETY: `from` is readable for its length, and atomics may be written by others meanwhile. The
-    // vector has room for so many words behind its last one, which are ours alone, and all of them
+    // vector has room for as many words behind its last one, which are ours alone, and all of them
     // are written before they count as there.
     unsafe {
         copy(from.as_ptr().cast(), to.as_mut_ptr().add(to.len()), from.len());
@@ -32,7 +32,7 @@ pub fn load_words(from: &[AtomicU64], to: &mut Vec<u64>) {
 pub fn store_words(from: &[u64], to: &[AtomicU64]) {
     assert!(from.len() <= to.len(), "more words than there is room for");
     // SAFETY: both are readable, and `to`, being atomics, writable through a shared reference, for
-    // so many words; others may access those meanwhile.
+    // this many words; others may access those meanwhile.
     unsafe { copy(from.as_ptr(), to.as_ptr().cast_mut().cast(), from.len()) }
 }
 

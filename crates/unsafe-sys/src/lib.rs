@@ -5,8 +5,8 @@
 //!   words. Other processes may write shared words at any moment; atomics are the one kind of
 //!   access for which that is no undefined behaviour.
 //! - [`load_words`] and [`store_words`]: many such words at once.
-//! - [`prefetch`] and [`prefetch_to_write`]: ask the processor for cache lines; [`demote`]: lets go
-//!   of them.
+//! - [`prefetch`] and [`prefetch_to_write`]: prefetch cache lines, to read or to write; [`demote`]: moves
+//!   them to the shared cache.
 //! - [`Inbox`] and [`Outbox`]: many datagrams a system call, with segmentation offload.
 
 mod block;
@@ -22,13 +22,13 @@ use std::sync::atomic::AtomicU64;
 /// Words of a cache line.
 const LINE: usize = 8;
 
-/// Asks for the cache lines that hold `words`. Has no effect that a program could see.
+/// Prefetches the cache lines that hold `words`. Has no effect that a program could see.
 #[inline(always)]
 pub fn prefetch(words: &[AtomicU64]) {
     each_line(words, prefetch_line);
 }
 
-/// Asks for the cache lines that hold `words`, to be written soon: takes them away from other
+/// Prefetches the cache lines that hold `words`, to be written soon: takes them from other
 /// processors now, while nobody waits for them. Has no effect that a program could see.
 #[inline(always)]
 pub fn prefetch_to_write(words: &[AtomicU64]) {

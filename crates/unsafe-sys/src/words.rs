@@ -22,7 +22,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// What others shall only read promises besides that nobody maps it anew to write it.
 const READ_ONLY: SealFlags = SEALS.union(SealFlags::FUTURE_WRITE);
 
-/// A mapping of so many 64-bit words, zero at first, unmapped when dropped.
+/// A mapping of this many 64-bit words, zero at first, unmapped when dropped.
 pub struct Words {
     start: NonNull<AtomicU64>,
     count: usize,
@@ -111,7 +111,7 @@ impl Words {
         Ok(words)
     }
 
-    /// Has the pages that the file has so far mapped at once, not one fault at a time later; those
+    /// Prefaults the pages that the file has so far, not one page fault at a time later; those
     /// that it has not are left out, since to ask for them would make them. Only a wish, too.
     fn populate(&self, file: impl AsFd) {
         let bytes = (self.count * WORD) as u64;
@@ -194,7 +194,7 @@ struct Place {
 }
 
 impl Place {
-    /// With room for so many bytes from [`Place::start`] on.
+    /// With room for this many bytes from [`Place::start`] on.
     fn reserve(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.next_multiple_of(page_size()) + LARGE;
         let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -213,7 +213,7 @@ impl Place {
         self.all.wrapping_add(self.before()).cast()
     }
 
-    /// Lets go of all but so many bytes at the start.
+    /// Releases all but this many bytes at the start.
     fn keep(mut self, bytes: usize) {
         let begin = self.before();
         let end = begin + bytes.next_multiple_of(page_size());
@@ -236,7 +236,7 @@ impl Drop for Place {
     }
 }
 
-/// A file in memory for so many words, not sealed yet.
+/// A file in memory for this many words, not sealed yet.
 fn memory_file(name: &str, count: usize) -> io::Result<OwnedFd> {
     let bytes = bytes_of(count)?;
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;

@@ -248,7 +248,7 @@ impl Bare {
         receive(&mut self.answers, &mut self.answer)
     }
 
-    /// So many requests were answered.
+    /// This many requests were answered.
     fn end(&mut self, answered: u64) -> Result<(), BenchError> {
         self.request[NUMBER] = END;
         if !self.requests.push(&self.request, true) {

@@ -46,7 +46,7 @@ pub struct Point {
     pub system: System,
     /// The transport.
     pub transport: Transport,
-    /// How many commands are under way.
+    /// How many commands are in flight.
     pub window: usize,
     /// Latencies of all commands.
     #[serde(flatten)]
@@ -62,9 +62,9 @@ pub struct Comparison {
     pub system: System,
     /// The transport.
     pub transport: Transport,
-    /// Its mean latency over Pilaf's, with one command under way.
+    /// Its mean latency over Pilaf's, with one command in flight.
     pub latency_ratio: Ratio,
-    /// Its throughput over Pilaf's, with the transport's window under way.
+    /// Its throughput over Pilaf's, with the transport's window in flight.
     pub throughput_ratio: Ratio,
 }
 
@@ -181,7 +181,7 @@ impl Run<'_> {
     }
 }
 
-/// Keeps up to `window` commands under way for as long as `next` begins them; tells `ended` what each
+/// Keeps up to `window` commands in flight as long as `next` begins them; tells `ended` what each
 /// took, and gives how many there were. With `each`, every request leaves by itself.
 pub(super) fn closed_loop<S: StoreClient>(
     driver: &mut Driver<S>,
@@ -228,7 +228,7 @@ pub(super) fn closed_loop<S: StoreClient>(
     Ok(done)
 }
 
-/// Measures stores on a transport, in turns, each against Pilaf: with one command under way, with the
+/// Measures stores on a transport, in turns, each against Pilaf: with one command in flight, the
 /// transport's window, and the curve between.
 ///
 /// # Errors

@@ -180,7 +180,7 @@ impl Latencies {
         self.0.extend(other.0);
     }
 
-    /// Of so many of a thousand, the longest, in microseconds; and the mean.
+    /// Of this many of a thousand, the longest, in microseconds; and the mean.
     #[must_use]
     pub fn summary(&mut self) -> LatencySummary {
         self.0.sort_unstable();
@@ -245,7 +245,7 @@ fn median_of_sorted(values: &[f64]) -> f64 {
     }
 }
 
-/// `value` with so many decimals.
+/// `value` with this many decimals.
 #[must_use]
 pub fn round(value: f64, decimals: i32) -> f64 {
     let unit = 10f64.powi(decimals);

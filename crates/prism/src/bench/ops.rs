@@ -1,4 +1,4 @@
-//! What single operations cost: latency with one request under way, rate with many.
+//! What single operations cost: latency with one request in flight, rate with many.
 
 use super::floor::{Bare, Shape};
 use super::loads::closed_loop;
@@ -69,7 +69,7 @@ impl Measured {
 }
 
 impl Measured {
-    /// What its bare exchange moves, for objects of so many words. A PUT's is that of what it cannot
+    /// What its bare exchange moves, for objects of `words` words. A PUT's is that of what it cannot
     /// do without: a pointer, and an object that is stored.
     fn shape(self, words: usize) -> Shape {
         let (pointer, read, write) = match self {
@@ -94,7 +94,7 @@ pub struct OpFigure {
     pub op: &'static str,
     /// The transport.
     pub transport: Transport,
-    /// The latency of half, with one request under way, in microseconds.
+    /// The latency of half, with one request in flight, in microseconds.
     pub p50_us: f64,
     /// Of 99 of 100.
     pub p99_us: f64,
@@ -111,13 +111,13 @@ pub struct OpFigure {
     pub of_floor: Option<f64>,
     /// The spread of that.
     pub floor_ratio: Option<Ratio>,
-    /// Operations a second with [`OpFigure::window`] under way: the median of the rounds.
+    /// Operations a second with [`OpFigure::window`] in flight: the median of the rounds.
     pub rate_per_s: f64,
     /// The rate as a fraction of that of random READs on the same transport, measured in turns.
     pub random_read_fraction: f64,
     /// The fraction's spread.
     pub fraction: Ratio,
-    /// How many requests are under way when the rate is measured.
+    /// How many requests are in flight when the rate is measured.
     pub window: usize,
 }
 

@@ -224,7 +224,7 @@ impl<S: StoreClient> Driver<S> {
         self.run(Command::Delete(key), |done| done == Done::Stored)
     }
 
-    /// Reports what is left to report and waits until nothing is under way.
+    /// Reports what is left to report and waits until nothing is in flight.
     ///
     /// # Errors
     /// When the link fails.

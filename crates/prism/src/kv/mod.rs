@@ -73,7 +73,7 @@ pub enum StoreError {
 pub enum Progress<'a> {
     /// The draft to be sent.
     Send,
-    /// The draft to be sent, after a pause of so many nanoseconds.
+    /// The draft to be sent, after a pause of this many nanoseconds.
     SendAfter(u64),
     /// Nothing: it has ended.
     Ended(Result<Done<'a>, StoreError>),
@@ -81,7 +81,7 @@ pub enum Progress<'a> {
 
 /// The client's side of a store.
 pub trait StoreClient {
-    /// A command under way.
+    /// A command in flight.
     type Task: Default;
 
     /// Begins a command.

@@ -210,7 +210,7 @@ enum State {
     Call,
 }
 
-/// A command under way.
+/// A command in flight.
 #[derive(Debug, Default)]
 pub struct PilafTask {
     state: State,

@@ -40,7 +40,7 @@ use crate::op::{Action, Addr, Deref, MAX_DATA, Operand, Payload, Status};
 use crate::wire::Answer;
 use crate::zoo::{Defence, stands};
 
-/// Buffers are reported when so many are at hand.
+/// Buffers are reported when this many are at hand.
 const FREES_AT_ONCE: usize = 32;
 /// Attempts of one command before it gives up.
 const MAX_ATTEMPTS: u32 = 1000;
@@ -73,7 +73,7 @@ pub struct PrismClient {
     store: Option<Store>,
     /// An address was wrong: the server is to be asked again.
     doubted: bool,
-    /// How often the server said something new: commands under way began with something older.
+    /// How often the server said something new: commands in flight began with something older.
     news: u64,
     two_rounds: bool,
     /// Buffers to be reported.
@@ -128,7 +128,7 @@ enum Verb {
     Delete,
 }
 
-/// A command under way.
+/// A command in flight.
 #[derive(Debug, Default)]
 pub struct PrismTask {
     state: State,

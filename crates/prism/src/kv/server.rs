@@ -41,7 +41,7 @@ pub(crate) const DESCRIBE: u64 = 2;
 pub(crate) const MOVED: Addr = Addr::scratch(SCRATCH_BYTES as u64 + 8);
 /// The longest table of buffer sizes.
 pub(crate) const MAX_CLASSES: usize = 32;
-/// Sweeps are at least so many nanoseconds apart.
+/// Sweeps are at least this many nanoseconds apart.
 const SWEEP_EVERY_NS: u64 = 100_000_000;
 
 /// Buffers of one size.
@@ -86,7 +86,7 @@ impl Config {
     }
 
     /// For `items` items of one size under keys of eight bytes that are numbers below `items`, and
-    /// so many more buffers than items.
+    /// this many more buffers than items.
     #[must_use]
     pub fn fixed(items: u32, value: usize, more: u32) -> Self {
         let payload = super::layout::item_bytes(8, value);
@@ -298,7 +298,7 @@ impl KvServer {
         Ok(())
     }
 
-    /// Moves so many slots of the old table and the rest of the last run, and lets the table go when
+    /// Moves this many slots of the old table and the rest of the last run; frees the table when
     /// all have moved.
     fn move_slots(&mut self, memory: &Memory, count: u64) {
         let Some(mut growing) = self.growing.take() else { return };

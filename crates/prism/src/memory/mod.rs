@@ -34,8 +34,8 @@ const LINE_LOCKS: usize = 1024;
 /// The most bytes of buffers that are posted at once between batches: their pages are made then, and
 /// requests wait for it.
 const MAX_POSTED: usize = 8 << 20;
-/// The most bytes of a range that are asked for ahead: more would only drive others out of the cache,
-/// and who is not even known yet can ask for it.
+/// The most bytes of a range that are prefetched: more would only evict others from the cache, and
+/// one whose capability is not checked yet can ask for it.
 const MAX_PREFETCH: usize = 4096;
 
 /// What a region permits.
@@ -137,7 +137,7 @@ impl Memory {
         Self::for_planes(1)
     }
 
-    /// No memory yet, for so many data plane threads.
+    /// No memory yet, for this many data plane threads.
     ///
     /// # Panics
     /// When that is none.

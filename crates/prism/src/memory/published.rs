@@ -70,7 +70,7 @@ impl Memory {
     /// notices. `None` where nobody does.
     ///
     /// # Panics
-    /// When another change is under way.
+    /// When another change is in progress.
     pub(crate) fn change(&self) -> Option<Change<'_>> {
         let version = &self.published.as_ref()?.control[VERSION];
         let before = version.load(Relaxed);

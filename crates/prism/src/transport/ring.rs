@@ -39,7 +39,7 @@ const ANSWER_SLOTS: usize = 256;
 const RING_HEADER: usize = 16;
 /// The words of both rings.
 pub(crate) const WORDS: usize = 2 * RING_HEADER + (REQUEST_SLOTS + ANSWER_SLOTS) * SLOT;
-/// How many slots ahead a writer asks for the lines that it will write.
+/// How many slots ahead a writer prefetches the lines that it will write.
 const AHEAD: u64 = 4;
 
 /// One direction's words in the shared memory. Positions count slots, from 0 on and without end.
@@ -79,7 +79,7 @@ impl Ring {
     }
 }
 
-/// How many slots a frame of so many words takes. Its first word travels in the first stamp.
+/// How many slots a frame of this many words takes. Its first word travels in the first stamp.
 fn slots(words: usize) -> usize {
     (words - 1).div_ceil(SLOT - 1).max(1)
 }
@@ -114,7 +114,7 @@ impl Writer {
     ///
     /// `alone`: no other frame follows soon. Then the reader waits for this one, and finds the lines
     /// behind the first sooner in the cache that both share than in this processor's; the first one it
-    /// asks for all the time. Where frames follow each other, sending lines there is work that nobody
+    /// polls all the time. Where frames follow each other, sending lines there is work that nobody
     /// waits for.
     #[inline]
     pub(crate) fn push(&mut self, frame: &[u64], alone: bool) -> bool {
@@ -152,15 +152,15 @@ impl Writer {
         true
     }
 
-    /// A frame is about to be made: asks for its first line meanwhile, which is the reader's as long as
-    /// it looks there.
+    /// A frame is about to be made: prefetches its first line for writing meanwhile, which is the
+    /// reader's as long as it polls there.
     #[inline]
     pub(crate) fn make_way(&self) {
         prefetch_to_write(&self.ring.slot(self.written)[..1]);
     }
 
-    /// More frames follow the last one: asks for the lines of one of them, which will be as long. They
-    /// still are the reader's, which has no use for them any more; asked for now, they do not hold up
+    /// More frames follow the last one: prefetches the lines of one of them for writing, which will be
+    /// as long. They still are the reader's, which has no use for them any more; fetched now, they do not hold up
     /// what is stored behind them. Not for a frame that comes alone: its own lines would have to wait
     /// for these.
     #[inline]

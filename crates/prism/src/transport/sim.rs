@@ -1,5 +1,5 @@
 //! A simulated network: the same seed gives the same losses, duplicates, delays and reorderings.
-//! Time is virtual; whoever drives it asks for the next arrival.
+//! Time is virtual; the driver asks for the next arrival.
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub enum Way {
     ToClient(usize),
 }
 
-/// Frames under way.
+/// Frames in flight.
 #[derive(Debug)]
 pub struct Network {
     rng: Rng,

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use zerocopy::IntoBytes;
 
-/// A client that lets so many bytes of answers wait is cut off.
+/// A client that lets this many bytes of answers wait is cut off.
 const MAX_UNSENT: usize = 4 << 20;
 const READ_AT_ONCE: usize = 64 << 10;
 /// How often a port looks for new clients, in polls.

@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     pub(crate) commands: u64,
     pub(crate) keys: u64,
     pub(crate) faults: Faults,
-    /// In percent of the requests: a client dies with it under way, and another takes its place.
+    /// In percent of the requests: a client dies with it in flight, and another takes its place.
     pub(crate) crashes: u64,
     pub(crate) deletes: bool,
     /// Bytes of a value: at most, and at least eight.
@@ -74,7 +74,7 @@ struct Player<S: StoreClient> {
     draft: Draft,
     /// The request that the command waits for.
     waits_for: Option<u64>,
-    /// The command under way: its key and its place among the key's events.
+    /// The command in flight: its key and its place among the key's events.
     current: Option<(u64, usize)>,
     left: u64,
     /// To send the draft, or to begin the next command, then.
@@ -346,7 +346,7 @@ impl<S: StoreClient> World<S> {
     fn send(&mut self, at: usize) {
         self.send_unwaited(at);
         if self.rng.percent(self.settings.crashes) {
-            // It dies with the request under way; somebody else takes its place.
+            // It dies with the request in flight; somebody else takes its place.
             self.crashes += 1;
             let left = self.players[at].left;
             let old = self.players[at].address;
@@ -369,7 +369,7 @@ impl<S: StoreClient> World<S> {
         }
     }
 
-    /// Lets what is under way arrive, and answers what is left.
+    /// Lets what is in flight arrive, and answers what is left.
     pub(crate) fn settle(&mut self) {
         for _ in 0..2000 {
             self.now_ns += 1_000_000;
