@@ -1,22 +1,23 @@
-//! How much may wait to be ordered, by how fast it is ordered.
+//! Admission control: how much may wait to be ordered, by how fast it is ordered.
 //!
-//! A queue that is longer than what is ordered in a moment adds nothing but waiting: clients whose
-//! requests wait longer than their patience turn to all replicas, which costs everybody more, and
-//! replicas whose patience ends replace a primary that does what it can. So what is delivered is
-//! measured while much waits, and as much may wait as is delivered in [`TARGET`] (rule Q1). A
-//! client below its share of that is never turned away for the sake of one above it (f31).
+//! A queue that is longer than what is ordered in a moment adds nothing but latency: clients whose
+//! time-out passes retransmit to all replicas, which costs everybody more, and replicas whose request
+//! timers end replace a primary that does what it can. So the rate of delivery is measured while much
+//! waits, and as much may wait as is delivered in [`TARGET`] (rule Q1); beyond it clients get
+//! back-pressure ('busy'). A client below its share is never refused as busy for the sake of one
+//! above it (f31).
 
 use crate::Instant;
 use std::time::Duration;
 
-/// How long a request waits at most behind others, about.
+/// The target of queueing delay.
 const TARGET: Duration = Duration::from_millis(60);
 /// How long is measured at a time.
 const PERIOD: Duration = Duration::from_millis(100);
 /// How many operations may wait before anything was measured, and the least that may afterwards.
 const FIRST: usize = 4096;
 const LEAST: usize = 64;
-/// The shortest and the longest time after which a client that was turned away may come again.
+/// The shortest and the longest time after which a client that was refused as busy may retry.
 const LEAST_HINT: Duration = Duration::from_millis(5);
 const MOST_HINT: Duration = Duration::from_secs(1);
 
@@ -32,12 +33,12 @@ pub(crate) struct Admission {
     backlogged: bool,
     /// Operations per second, when much waits; `None` before the first measurement.
     rate: Option<u64>,
-    /// Operations turned away in this period and in the one before.
+    /// Operations refused as busy in this period and in the one before.
     declined: [u64; 2],
 }
 
 impl Admission {
-    /// So many operations were delivered, and so many wait now that are not proposed.
+    /// This many operations were delivered, and this many wait now that are not proposed.
     pub(crate) fn delivered(&mut self, ops: u64, waiting: usize, now: Instant) {
         self.delivered += ops;
         // Half of what may wait: less does so by itself, until a batch is full or its time over.
@@ -71,13 +72,13 @@ impl Admission {
         usize::try_from(limit).unwrap_or(usize::MAX).max(LEAST)
     }
 
-    /// So many were turned away.
+    /// This many were refused as busy.
     pub(crate) fn declined(&mut self, ops: u64) {
         self.declined[0] += ops;
     }
 
-    /// When those who are turned away now may come again: when what waits is ordered, and what all
-    /// who were turned away lately want as well.
+    /// When those who are refused as busy now may retry: when what waits is ordered, and what all
+    /// who were refused lately want as well.
     pub(crate) fn hint(&self, waiting: usize) -> Duration {
         let Some(rate) = self.rate.filter(|rate| *rate > 0) else { return LEAST_HINT * 4 };
         let wanted = waiting as u128 + u128::from(self.declined[0].max(self.declined[1]));

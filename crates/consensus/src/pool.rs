@@ -56,7 +56,7 @@ struct Pending {
     /// Tells the entry from an earlier one under the same key.
     id: u64,
     proposed: bool,
-    /// Whether it stands in the list of what is to be handed on.
+    /// Whether it stands in the list of what is to be forwarded.
     to_forward: bool,
     /// Who else has shown that its tag is good.
     vouchers: ReplicaSet,
@@ -109,7 +109,7 @@ pub struct RequestPool {
     queue: VecDeque<(u64, Key)>,
     /// What is held against the primary, by since when.
     held: BTreeMap<(Instant, u64), Key>,
-    /// What is to be handed on, in order of arrival. May hold keys that are gone.
+    /// What is to be forwarded, in order of arrival. May hold keys that are gone.
     unforwarded: VecDeque<(Instant, u64, Key)>,
     /// What nobody has vouched for enough, in order of arrival. May hold keys that are gone.
     unvouched: VecDeque<(Instant, u64, Key)>,
@@ -164,7 +164,7 @@ impl RequestPool {
         let place = match client.place(package.first) {
             Ok(place) => {
                 // The same request, signed after its MACs failed, takes the place of the first.
-                // Other tags do not: whoever hands it on can spoil those that are not for us.
+                // Other tags do not: whoever forwards it can spoil those that are not for us.
                 let pending = &mut client.waiting[place].1;
                 let better = signed || pending.package.digest != package.digest;
                 let as_long = pending.package.ops.len() == ops;
@@ -211,9 +211,9 @@ impl RequestPool {
         Admission::New
     }
 
-    /// Rule Q1: whether a new package of its client would be turned away as things stand, and after
-    /// how long it may come again. Cheap, so that it can be asked before the package is looked at.
-    /// What waits already is not turned away.
+    /// Rule Q1: whether a new package of its client would be refused as busy now, and after
+    /// how long it may retry. Cheap, so that it can be asked before the package is looked at.
+    /// What waits already is not refused as busy.
     pub fn turns_away(&mut self, client: ClientId, first: RequestSeq) -> Option<Duration> {
         let limit = self.measured.limit().min(self.limits.total_ops);
         let full = match stands(Defence::F31ClientQuotas) {
@@ -234,7 +234,7 @@ impl RequestPool {
         Some(self.measured.hint(self.queued_ops))
     }
 
-    /// After how long one that found no room may come again.
+    /// After how long one that found no room may retry.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.measured.hint(self.queued_ops)
@@ -472,7 +472,7 @@ mod tests {
         assert_eq!(pool.queued_ops(), 0);
     }
 
-    /// f31: once as much waits as may, one client's packages are turned away, and another's are not.
+    /// f31: once as much waits as may, one client's packages are refused, and another's are not.
     #[test]
     fn a_client_above_its_share_is_turned_away_when_much_waits() {
         let limits = PoolLimits { client_ops: 1000, total_ops: 100, ..PoolLimits::default() };

@@ -1,4 +1,4 @@
-//! The contract between an ordering protocol and whoever drives it.
+//! The contract between an ordering protocol and its driver.
 
 use crate::pbft::MAX_PREPREPARED;
 use crate::votes::Vote;
@@ -58,7 +58,7 @@ pub enum Event<M> {
     Message(Verified<Received<M>>),
     /// A package from its client.
     Request(Verified<Received<Request>>),
-    /// A client's package that another replica handed on.
+    /// A client's package that another replica forwarded.
     Forwarded(Verified<Received<Forward>>),
     /// Votes that were verified and counted before they came here (by a network card): all of
     /// `voters` voted so. Comes only from the replica's own counting stage, never off the wire.
@@ -412,7 +412,7 @@ pub trait Protocol: Send {
     fn status(&self) -> Status;
 
     /// Whether a new package of `client` would be declined for want of room as things stand, and
-    /// after how long it may come again. Asked before a package is verified, so that declining
+    /// after how long it may retry. Asked before a package is verified, so that declining
     /// costs little; it counts as declined then.
     fn turns_away(&mut self, client: ClientId, first: RequestSeq) -> Option<Duration> {
         let _ = (client, first);
@@ -432,7 +432,7 @@ pub trait Protocol: Send {
         None
     }
 
-    /// After how long a client that was declined as too much may come again.
+    /// After how long a client that was declined as too much may retry.
     fn retry_after(&self) -> Duration {
         Duration::from_millis(20)
     }
@@ -444,7 +444,7 @@ pub trait Protocol: Send {
 pub struct Settings {
     /// K: a checkpoint follows every sequence number that K divides.
     pub checkpoint_interval: u64,
-    /// The primary asks for one sooner, too, when so many bytes of batches lie above the last: what
+    /// The primary asks for one sooner when this many bytes of batches lie above the last: what
     /// lies above the stable checkpoint is kept in memory.
     pub checkpoint_bytes: usize,
     /// How many bytes of batches above the stable checkpoint are taken in (rule W4); a primary uses
@@ -456,10 +456,10 @@ pub struct Settings {
     pub batch_ops: usize,
     /// The most bytes in a batch, unless a single package is larger.
     pub batch_bytes: usize,
-    /// How long a request waits for company while batches are under way. An idle primary does not
+    /// How long a request waits for company while batches are in flight. An idle primary does not
     /// wait at all.
     pub batch_time: Duration,
-    /// How many batches may be under way at once (a window of one: 1).
+    /// How many batches may be in flight at once (a window of one: 1).
     pub pipeline: u64,
     /// Propose only on top of an executed batch.
     pub execute_before_propose: bool,

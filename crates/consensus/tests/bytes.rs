@@ -13,7 +13,7 @@ use tercio_wire::{EncodedBatch, encode_package_content, package_from_content, re
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A package of client 0 with one operation of so many bytes.
+/// A package of client 0 with one operation of this many bytes.
 fn package_of(net: &Net, bytes: usize, first: u64) -> Package {
     let mut content = Vec::new();
     let ops = [bytes::Bytes::from(vec![0; bytes])];
@@ -208,7 +208,7 @@ fn n2_a_batch_is_no_longer_than_a_block_can_be() {
     assert!(evidence.contains("batch_too_long"), "{evidence}");
 }
 
-/// A1: nor is a package that is too long for a batch of its own, whoever hands it on.
+/// A1: nor is a package that is too long for a batch of its own, whoever forwards it.
 #[test]
 fn a1_a_package_fits_a_batch() {
     let mut net = Net::with(4, |_| {});

@@ -55,7 +55,7 @@ struct World {
     known: Vec<(View, SeqNum, Digest)>,
     batches: Vec<Arc<EncodedBatch>>,
     view_changes: Vec<Arc<SignedViewChange>>,
-    /// Frames under way at some time, to be sent again.
+    /// Frames in flight at some time, to be retransmitted.
     frames: Vec<(usize, usize, Bytes)>,
     requests: Vec<Package>,
 }
@@ -95,7 +95,7 @@ impl World {
         self.net.agree();
     }
 
-    /// Any message under way, in any order; one in ten comes again later.
+    /// Any message in flight, in any order; one in ten comes again later.
     fn deliver(&mut self) {
         let len = self.net.queue.len();
         if len == 0 {

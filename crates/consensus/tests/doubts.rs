@@ -125,7 +125,7 @@ fn a_client_with_overlapping_packages_moves_no_view() {
         for i in 1..4 {
             net.request(i, &part);
         }
-        // What is handed on to the primary comes later than the whole.
+        // What is forwarded to the primary comes later than the whole.
         net.request(0, &whole);
         net.pass(LONG);
     }
@@ -153,7 +153,7 @@ fn a_spoilt_copy_does_not_replace_a_good_one() {
     assert!((0..4).all(|i| net.operations(i).len() == 2));
 }
 
-/// A2: what f+1 backups hand on is proposed, though the client's tag fails for the primary.
+/// A2: what f+1 backups forward is proposed, though the client's tag fails for the primary.
 #[test]
 fn tags_that_fail_for_the_primary_move_no_view() {
     let mut net = Net::with(4, |_| {});
@@ -189,7 +189,7 @@ fn one_that_left_alone_still_vouches() {
         net.stop(0);
         let package = net.package(1, 1, 1, None);
         to_all(&mut net, &package);
-        // All that they hand on at first is lost; the client sends again, as clients do.
+        // All that they forward at first is lost; the client retransmits, as clients do.
         net.lose_forwards = true;
         net.pass(Duration::from_secs(3));
         net.lose_forwards = false;

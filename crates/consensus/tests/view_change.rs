@@ -57,7 +57,7 @@ fn one_impatient_replica_moves_nobody() {
     // Replica 3 alone waits for a request that nobody else hears of.
     let secret = net.signed(1, 1, 1);
     assert!(net.request(3, &secret));
-    // What it hands on is lost.
+    // What it forwards is lost.
     net.queue.clear();
     let now = net.now;
     for _ in 0..200 {

@@ -247,7 +247,7 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
-    /// Moves the watermarks and lets go of what lies below.
+    /// Moves the watermarks and releases what lies below.
     pub(super) fn move_window(&mut self, certificate: Arc<CertifiedCheckpoint>) {
         let seq = certificate.checkpoint.seq;
         assert!(seq > self.low, "the window moves up");

@@ -1,4 +1,4 @@
-//! Requests whose tags fail for us and that other replicas hand on all the same. A client can make
+//! Requests whose tags fail for us and that other replicas forward all the same. A client can make
 //! tags that are good for all but the primary; without this rule every such request would cost a
 //! view change (Aardvark, NSDI'09, on big MAC attacks).
 
@@ -8,7 +8,7 @@ use tercio_types::{Authenticator, Digest, Package, ReplicaId, Suite};
 /// How many such requests of each replica are remembered; the oldest go first.
 const REMEMBERED: usize = 64;
 
-/// Who handed on what, as digests of content and authenticator: one good copy says nothing about
+/// Who forwarded what, as digests of content and authenticator: one good copy says nothing about
 /// another with other tags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HandedOn {
@@ -16,7 +16,7 @@ pub(super) struct HandedOn {
 }
 
 impl HandedOn {
-    /// Notes that `from` handed on `package`; gives how many replicas have so far. Each of them
+    /// Notes that `from` forwarded `package`; gives how many replicas have so far. Each of them
     /// says that the client's tag is good for it.
     pub(super) fn note(&mut self, from: ReplicaId, package: &Package, suite: Suite) -> usize {
         let Authenticator::MacVector(tags) = &package.auth else { return 0 };

@@ -366,7 +366,7 @@ impl Decode for SignedNewView {
     }
 }
 
-/// A new view handed on by a replica that is not its primary travels whole, under the carrier's
+/// A new view forwarded by a replica that is not its primary travels whole, under the carrier's
 /// MAC, with the primary's signature inside.
 fn carried_key(sender: ReplicaId, body: &Bytes, kind: Kind, suite: Suite) -> Key {
     Key::of_replica(kind, sender, 0, 0, tercio_crypto::hash(suite, &[body]))

@@ -128,7 +128,7 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     parked: BTreeMap<SeqNum, (View, Arc<EncodedBatch>, Vec<ClientId>)>,
     /// Clients whose MACs count for nothing in this epoch.
     must_sign: BTreeSet<ClientId>,
-    /// Requests whose tags fail for us and that others hand on.
+    /// Requests whose tags fail for us and that others forward.
     handed_on: HandedOn,
 
     // Checkpoints.
@@ -303,7 +303,7 @@ impl<T: VoteTable> Pbft<T> {
         seq.0 > self.high().0 + self.settings.window && stands(Defence::F30Watermarks)
     }
 
-    /// How long to wait for a primary, after so many failed in a row.
+    /// How long to wait for a primary, after this many failed in a row.
     fn timeout(&self) -> Duration {
         let doublings = self.failed_views.saturating_sub(1).min(20);
         let doubled = self.settings.view_timeout.saturating_mul(1 << doublings);
@@ -395,7 +395,7 @@ impl<T: VoteTable> Pbft<T> {
 
     fn on_request(&mut self, package: Package, from_client: bool) {
         let (client, first, count) = (package.client, package.first, package.ops.len());
-        // A replica can hand on a longer one than its client could send us.
+        // A replica can forward a longer one than its client could send us.
         if package_len(&package) > MAX_PACKAGE {
             return self.drop_message("package_too_long");
         }
@@ -403,7 +403,7 @@ impl<T: VoteTable> Pbft<T> {
             self.effects.push_back(Effect::Decline { client, first, reason: Reason::MustSign });
             return;
         }
-        // A copy to hand on shares the package's bytes.
+        // A copy to forward shares the package's bytes.
         let copy = (from_client && !self.is_primary()).then(|| package.clone());
         let admission = self.pool.admit(package, self.now);
         if from_client && admission == Admission::Known {
@@ -425,7 +425,7 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
-    /// Rule A4: who hands a request on says that the client's tag is good for it. Of f+1 that hand
+    /// Rule A4: who forwards a request says that the client's tag is good for it. Of f+1 that hand
     /// on a request whose tag fails for us, one is correct.
     fn on_forwarded(&mut self, from: Principal, package: Package, doubted: bool) {
         let Principal::Replica(from) = from else {

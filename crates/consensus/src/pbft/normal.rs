@@ -28,7 +28,7 @@ impl<T: VoteTable> Pbft<T> {
             && (!self.settings.execute_before_propose || self.executed.0 + 1 == self.next_seq.0)
     }
 
-    /// Rule N1: the primary proposes at once when nothing is under way, when a batch is full, and
+    /// Rule N1: the primary proposes at once when nothing is in flight, when a batch is full, and
     /// otherwise when the batch time has passed. Batches so grow with the load by themselves.
     pub(super) fn propose(&mut self) {
         while self.may_propose() && self.pool.queued_ops() > 0 {

@@ -1,5 +1,5 @@
-//! Retransmission: loss is normal. Nothing is sent again on a timer of its own; a replica that
-//! waits says where it stands (STATUS, TOCS section 4.6.3), and whoever is ahead of it sends what
+//! Retransmission: loss is normal. Nothing is retransmitted on a timer of its own; a replica that
+//! waits says where it stands (STATUS, TOCS section 4.6.3), and those ahead of it send what
 //! it lacks: at most [`HELPED_AT_ONCE`] numbers, and to each replica at most once in half a status
 //! interval. Asking for bodies has the same bound, so that small questions do not draw any number
 //! of large answers.

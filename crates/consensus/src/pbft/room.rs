@@ -24,7 +24,7 @@ impl<T: VoteTable> Pbft<T> {
         self.delivered_bytes + proposed.map(|held| held.bytes.len()).chain(parked).sum::<usize>()
     }
 
-    /// Whether a proposal of so many bytes may be taken.
+    /// Whether a proposal of this many bytes may be taken.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
         self.held_bytes() + bytes <= self.settings.held_bytes || !stands(Defence::F43BoundedBytes)
     }

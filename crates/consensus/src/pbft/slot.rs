@@ -19,7 +19,7 @@ pub(super) struct Held {
     pub(super) bytes: Bytes,
     pub(super) logged: bool,
     /// The packages in it, and at the primary the buffers that they came in, take twice as much
-    /// again. Nobody asks for them once it is delivered; what is sent again is the encoding.
+    /// again. Nobody asks for them once it is delivered; what is retransmitted is the encoding.
     decoded: Option<Arc<EncodedBatch>>,
 }
 

@@ -1,4 +1,4 @@
-//! What waits and for how long: what is to be handed on to others (T2), what enough others have
+//! What waits and for how long: what is to be forwarded to others (T2), what enough others have
 //! vouched for (A4), and what is held against the primary (T1).
 
 use super::{Key, RequestPool};
@@ -6,7 +6,7 @@ use crate::Instant;
 use tercio_types::{ClientId, Package, ReplicaId, RequestSeq};
 
 impl RequestPool {
-    /// Its client has sent a waiting package again: it is to be handed on once more.
+    /// Its client has sent a waiting package again: it is to be forwarded once more.
     pub fn sent_again(&mut self, (client, first): (ClientId, RequestSeq), now: Instant) {
         let key = (client, first);
         if let Some(pending) = self.find_mut(&key).filter(|p| !p.to_forward) {
@@ -40,7 +40,7 @@ impl RequestPool {
         }
     }
 
-    /// Lets go of what arrived until `before` and was not vouched for. Gives how many.
+    /// Releases what arrived until `before` and was not vouched for. Gives how many.
     pub fn expire_unvouched(&mut self, before: Instant) -> u64 {
         let mut expired = 0;
         while let Some((_, id, key)) = self.unvouched.pop_front_if(|(at, ..)| *at <= before) {
@@ -59,7 +59,7 @@ impl RequestPool {
         self.unvouched.front().map(|(at, ..)| *at)
     }
 
-    /// Everything that waits has waited since now, and was handed on to nobody.
+    /// Everything that waits has waited since now, and was forwarded to nobody.
     pub(super) fn restart_waiting(&mut self, now: Instant) {
         self.held.clear();
         self.unforwarded.clear();
@@ -83,13 +83,13 @@ impl RequestPool {
         self.held.first_key_value().map(|((since, _), _)| *since)
     }
 
-    /// When the first request arrived that is to be handed on.
+    /// When the first request arrived that is to be forwarded.
     #[must_use]
     pub fn oldest_unforwarded(&self) -> Option<Instant> {
         self.unforwarded.front().map(|(at, ..)| *at)
     }
 
-    /// Requests that are to be handed on and arrived until `before`. Each is given once a view, and
+    /// Requests that are to be forwarded and arrived until `before`. Each is given once a view, and
     /// again when its client sends it again.
     pub fn to_forward(&mut self, before: Instant) -> Vec<Package> {
         let mut out = Vec::new();

@@ -99,7 +99,7 @@ pub struct Net {
     pub now: Instant,
     /// Whether a replica that asks for blocks gets them at once.
     pub serve_blocks: bool,
-    /// Whether what replicas hand on is lost.
+    /// Whether what replicas forward is lost.
     pub lose_forwards: bool,
     forwards: VecDeque<(usize, usize, Package)>,
     censored: Option<ClientId>,
@@ -372,7 +372,7 @@ impl Net {
         Event::Executed { seq: delivery.seq, block, checkpoint }
     }
 
-    /// Delivers messages until none is under way.
+    /// Delivers messages until none is in flight.
     pub fn settle(&mut self) {
         loop {
             if let Some((from, to, bytes)) = self.queue.pop_front() {
