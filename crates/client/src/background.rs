@@ -6,7 +6,7 @@
 //! use tercio_client::Client;
 //!
 //! let client = Client::connect(settings)?.into_async()?;
-//! // Both are under way from here on, whether or not anybody waits.
+//! // Both are in flight from here on, whether or not anybody waits.
 //! let (one, two) = (client.call("one".into()), client.call("two".into()));
 //! println!("{:?} {:?}", one.await?, two.await?);
 //! let hurried = client.within(Duration::from_millis(500));
@@ -20,7 +20,7 @@
 //! No async runtime is needed, and none is in the way: a [`Call`] is a plain [`Future`] that any
 //! executor can poll.
 //!
-//! **Cancel safety.** A call is under way from the moment it is made. Dropping its future gives up
+//! **Cancel safety.** A call is in flight from the moment it is made. Dropping its future gives up
 //! the result and nothing else: the operation is executed all the same, once. Who has to know must
 //! wait, or ask the application later.
 
@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 const MAX_CALLS: usize = 8192;
 /// How often it is looked for calls whose time is over before they could be sent.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long the thread waits when nothing is under way.
+/// How long the thread waits when nothing is in flight.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// A client that does not block: [`Client::into_async`] makes one. Clones share its links, its
@@ -101,7 +101,7 @@ impl Open {
 
 impl Client {
     /// Hands the client to a thread of its own and gives back what is asked of that thread. What is
-    /// under way already goes on, but nobody gets its results any more.
+    /// in flight already goes on, but nobody gets its results any more.
     ///
     /// # Errors
     /// When the system starts no thread.
@@ -204,7 +204,7 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// A call under way: a future of its result. Dropping it does not take the call back.
+/// A call in flight: a future of its result. Dropping it does not take the call back.
 #[derive(Debug)]
 #[must_use = "the result is lost; the operation is executed all the same"]
 pub struct Call<T>(Arc<Mutex<Slot<T>>>);
@@ -256,7 +256,7 @@ impl<T> Call<T> {
 struct Worker {
     client: Client,
     inbox: Receiver<Job>,
-    /// Not taken by the client yet, since as much as allowed is under way.
+    /// Not taken by the client yet, since as much as allowed is in flight.
     waiting: VecDeque<Job>,
     packages: BTreeMap<Ticket, Open>,
     queries: BTreeMap<QueryTicket, Promise<Bytes>>,
@@ -303,7 +303,7 @@ impl Worker {
         while let Some(job) = self.waiting.pop_front() {
             let spent = now().saturating_duration_since(job.asked);
             self.client.set_deadline(job.deadline.saturating_sub(spent));
-            // Where as much as allowed is under way, its end makes room.
+            // Where as much as allowed is in flight, its end makes room.
             let again = match job.what {
                 What::Package(ops, open) => match self.client.submit(ops.clone()) {
                     Ok(ticket) => {
@@ -360,7 +360,7 @@ impl Worker {
     /// Tells the callers of what has ended.
     fn finish(&mut self) {
         for Completion { ticket, outcome, .. } in self.client.take_completions() {
-            // Nobody waits for what was under way before the client came here.
+            // Nobody waits for what was in flight before the client came here.
             let Some(open) = self.packages.remove(&ticket) else { continue };
             open.keep(outcome.map_err(|failure| self.client.failed(failure)));
         }

@@ -252,7 +252,7 @@ impl Client {
     /// Hands what the core has to say to the transport, and keeps what has ended.
     fn drain(&mut self) {
         while let Some((to, bytes)) = self.core.poll_send() {
-            // Lost frames are sent again by the core, and counted by the transport.
+            // Lost frames are retransmitted by the core, and counted by the transport.
             let _ = self.transport.send(Principal::Replica(to), bytes);
         }
         self.completions.extend(std::iter::from_fn(|| self.core.poll_completion()));
@@ -411,7 +411,7 @@ impl Client {
         completion.outcome.map_err(|failure| self.failed(failure))
     }
 
-    /// The time until the core has something to do; it always has while something is under way.
+    /// The time until the core has something to do; it always has while something is in flight.
     pub(crate) fn until_core(&self) -> Duration {
         self.core.poll_timeout().map_or(Duration::ZERO, |at| self.time().until(at))
     }
@@ -476,7 +476,7 @@ impl Client {
         }
     }
 
-    /// Keeps as many packages under way as the settings allow: takes them from `next` until it has
+    /// Keeps as many packages in flight as the settings allow: takes them from `next` until it has
     /// no more, and hands every completion to `done` as it comes, in whatever order.
     ///
     /// # Errors

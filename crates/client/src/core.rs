@@ -29,7 +29,7 @@ pub struct Ticket(pub u64);
 /// Room for the longest authenticator in a frame.
 const MAX_AUTHENTICATOR: usize = 16 * tercio_types::MAX_REPLICAS;
 
-/// One client's requests and queries under way.
+/// One client's requests and queries in flight.
 ///
 /// The owner tells it of links ([`Self::handle_connected`], [`Self::handle_disconnected`]; at first
 /// there are none), frames and time, and after each call takes what is to be sent
@@ -118,7 +118,7 @@ impl ClientCore {
         self.peers.view()
     }
 
-    /// How many packages are under way, those included whose caller was told of a time-out.
+    /// How many packages are in flight, those included whose caller was told of a time-out.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.pending.len()
@@ -170,7 +170,7 @@ impl ClientCore {
     /// Takes operations as one package.
     ///
     /// # Errors
-    /// When there are none, too many or too long ones, or too much is under way. Nothing was sent
+    /// When there are none, too many or too long ones, or too much is in flight. Nothing was sent
     /// then.
     pub fn submit(&mut self, ops: Vec<Bytes>, now: Nanos) -> Result<Ticket, SubmitError> {
         self.submit_as(OpKind::User, ops, now)
@@ -245,7 +245,7 @@ impl ClientCore {
         Ok(ticket)
     }
 
-    /// Sends what was held back, as far as it may be sent now.
+    /// Sends what back-pressure held back, as far as it may be sent now.
     pub(crate) fn release(&mut self, now: Nanos) {
         while let Some(first) = self.pace.release(now) {
             let pending = self.pending.get_mut(&first).expect("what is held back is under way");

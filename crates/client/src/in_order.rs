@@ -1,5 +1,5 @@
 //! Packages by the number of their first operation: a map for numbers that lie within a window, as
-//! those under way do. With a place for each number it finds, adds and removes in constant time.
+//! those in flight do. With a place for each number it finds, adds and removes in constant time.
 
 use std::collections::VecDeque;
 use std::ops::Index;

@@ -25,7 +25,7 @@
 //! Architecture invariant: nothing here knows how replicas agree, only what they say to clients.
 //!
 //! # Rules
-//! (Castro and Liskov, OSDI'99, section 4.1, extended to many requests under way.)
+//! (Castro and Liskov, OSDI'99, section 4.1, extended to many requests in flight.)
 //!
 //! - A package has consecutive numbers of the client's own counter, which never goes back. It is
 //!   authenticated by a MAC vector or a signature, and sent to the primary that replies last named;

@@ -1,6 +1,6 @@
 //! The numbers that a client has used, in a file.
 //!
-//! A client that keeps its numbers goes on above them for certain, whatever was under way when its
+//! A client that keeps its numbers goes on above them for certain, whatever was in flight when its
 //! process ended. The file holds the next number in decimal digits and is locked while it is open,
 //! since two processes under one id would use the same numbers (and replicas keep one link of a
 //! client): the second waits for the first to end.

@@ -15,10 +15,10 @@ pub enum SubmitError {
     /// A package has at least one operation.
     #[error("a package needs at least one operation")]
     Empty,
-    /// As much as allowed is under way; try again after a completion.
+    /// As much as allowed is in flight; try again after a completion.
     #[error("{outstanding} packages are under way, as many as the settings or the window allow")]
     TooMany {
-        /// How many packages, or queries, are under way.
+        /// How many packages, or queries, are in flight.
         outstanding: usize,
     },
     /// The primary is busy, and the settings say not to wait.
@@ -116,7 +116,7 @@ pub struct Completion {
     pub outcome: Result<Vec<OpResult>, Failure>,
     /// The greatest view that f+1 replicas have reached.
     pub view: View,
-    /// How often it was sent again, since a replica did not answer in time or has no link. Zero
+    /// How often it was retransmitted, since a replica did not answer in time or has no link. Zero
     /// when all is well.
     pub resent: u32,
 }

@@ -1,32 +1,34 @@
 //! How much a client sends: less while the primary says that it is busy, more when it does not.
 //!
-//! A package that the primary turned away waits here, with all that are taken meanwhile, until the
-//! time that the primary named; then as many may be under way as were before, less a quarter. From
-//! then on each eight that end let one more be, so that within some ten round trips the client has
-//! found out again what the network takes. What is not sent costs nobody anything.
+//! The client's answer to back-pressure is a congestion window (multiplicative decrease, additive
+//! increase). A package that the primary refused as busy waits here, with all that are taken
+//! meanwhile, until the time that the primary named; then as many may be in flight as were before,
+//! less a quarter. From then on each eight that end let one more be, so that within some ten round
+//! trips the client has found out again what the network takes. What is not sent costs nobody
+//! anything.
 
 use crate::Nanos;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tercio_types::RequestSeq;
 
-/// However busy the primary says it is, so many packages may be under way.
+/// However busy the primary says it is, this many packages may be in flight.
 const FLOOR: usize = 16;
 /// How many packages must end for one more to be sent.
 const GROWTH: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// The most packages under way, and how far that may grow.
+    /// The most packages in flight, and how far that may grow.
     window: usize,
     most: usize,
-    /// Packages under way.
+    /// Packages in flight.
     sent: usize,
     /// Packages that ended since the window grew.
     ended: usize,
     /// Nothing is sent before.
     until: Nanos,
-    /// Packages that are not sent yet, or were turned away.
+    /// Packages that are not sent yet, or were refused as busy.
     held: BTreeSet<RequestSeq>,
 }
 
@@ -81,7 +83,7 @@ impl Pace {
         self.held.pop_first()
     }
 
-    /// A package under way was turned away. Of all that come back at about the same time only the
+    /// A package in flight was refused as busy. Of all that come back at about one time only the
     /// first makes the window smaller.
     pub(crate) fn turned_away(&mut self, first: RequestSeq, now: Nanos, hint: Duration) {
         if self.until <= now {

@@ -1,4 +1,4 @@
-//! One package under way.
+//! One package in flight.
 
 use crate::tally::Tally;
 use crate::{ClientAuth, Failure, Nanos, Ticket};
@@ -41,7 +41,7 @@ pub(crate) struct Pending {
     pub(crate) held: bool,
     /// When the primary turned it away first.
     pub(crate) turned_away: Option<Nanos>,
-    /// How often it was sent again since somebody did not answer in time.
+    /// How often it was retransmitted since somebody did not answer in time.
     pub(crate) resent: u32,
     /// When it was sent first, or again after it was held back.
     pub(crate) sent_at: Nanos,

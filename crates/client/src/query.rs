@@ -14,7 +14,7 @@ use tercio_wire::{CLIENT_SENDER, Frame, Key, Kind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryTicket(pub u64);
 
-/// A query under way.
+/// A query in flight.
 #[derive(Debug)]
 pub(crate) struct Asking {
     frame: Bytes,
@@ -45,7 +45,7 @@ impl ClientCore {
     /// under a steady load they may differ; they are asked again then, until the deadline.
     ///
     /// # Errors
-    /// When too many queries are under way, or the question is too long.
+    /// When too many queries are in flight, or the question is too long.
     pub fn query(&mut self, question: Bytes, now: Nanos) -> Result<QueryTicket, SubmitError> {
         self.ask(Kind::QUERY, question, self.membership.reply_threshold(), now)
     }

@@ -233,7 +233,7 @@ impl ClientCore {
         }
     }
 
-    /// Signs for good, and what is under way too. The digest of a package does not cover its
+    /// Signs for good, and what is in flight too. The digest of a package does not cover its
     /// authenticator, so replies to either form count.
     fn sign_from_now_on(&mut self) {
         self.auth = ClientAuth::Signature;

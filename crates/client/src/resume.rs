@@ -9,7 +9,7 @@
 //!   that sends nothing gets them as soon as the replicas are level.
 //! - The client goes on above the highest of them, and above the number that its caller kept (see
 //!   [`crate::Numbers`]). Only the latter is certain: a package of the earlier life may still be
-//!   under way and be executed after the replicas answered.
+//!   in flight and be executed after the replicas answered.
 //! - Open numbers below are used up by packages of empty system requests, as after a refusal. What
 //!   the earlier life sent under them and was not executed yet is then executed instead or never.
 
@@ -25,17 +25,17 @@ impl ClientCore {
     /// [`RequestWindow`].
     ///
     /// # Errors
-    /// When too many queries are under way.
+    /// When too many queries are in flight.
     pub fn ask_numbers(&mut self, now: Nanos) -> Result<QueryTicket, SubmitError> {
         self.ask(Kind::NUMBERS, Bytes::new(), self.membership.quorum(), now)
     }
 
     /// Goes on above `done`, and not below `next`. Gives how many numbers below were open; packages
-    /// that use them up are under way then, and the numbers are to be asked for again when nothing
+    /// that use them up are in flight then, and the numbers are to be asked for again when nothing
     /// is outstanding, until there is none.
     ///
     /// # Panics
-    /// When packages are under way: numbers are taken up before the first.
+    /// When packages are in flight: numbers are taken up before the first.
     pub fn resume_at(&mut self, done: &RequestWindow, next: RequestSeq, now: Nanos) -> u64 {
         assert!(self.pending.is_empty(), "numbers are taken up before the first package");
         let low = done.low().0;

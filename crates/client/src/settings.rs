@@ -28,7 +28,7 @@ pub struct CoreSettings {
     /// The number of the first query; never one that was used before, since an answer names its
     /// query by number alone.
     pub first_query: u64,
-    /// The most packages, and the most queries, under way.
+    /// The most packages, and the most queries, in flight.
     pub max_outstanding: usize,
     /// The longest package as a frame, in bytes; replicas close the link on a longer one.
     pub max_package: usize,

@@ -78,7 +78,7 @@ fn futures_end_with_results_on_any_executor() {
     assert_eq!(results.2, "seen what");
     assert!(woken <= 3, "woken only by results, not {woken} times");
 
-    // Far more than may be under way at once.
+    // Far more than may be in flight at once.
     let calls = (0..300).map(|i| client.call(format!("{i}").into())).collect();
     let (mut results, _) = block_on(Join(calls, vec![]));
     let results: Vec<_> = results.drain(..).map(|result| result.unwrap()).collect();

@@ -392,7 +392,7 @@ impl Dice {
 }
 
 /// A network that loses, repeats and reorders, f replicas that lie or say nothing, and many
-/// packages under way: each ends once, with its own result.
+/// packages in flight: each ends once, with its own result.
 #[test]
 fn many_packages_end_out_of_order_over_a_bad_network() {
     for seed in 1..=20 {

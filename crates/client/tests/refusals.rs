@@ -38,7 +38,7 @@ fn busy_is_asked_again_when_it_says() {
     assert_eq!(w.outcome(), Ok(did("op")));
 }
 
-/// f31's other half: a client that is turned away sends less, and finds its way back.
+/// f31's other half: a client that is refused as busy sends less, and finds its way back.
 #[test]
 fn a_client_that_is_turned_away_holds_back() {
     let mut w = World::new(4);
@@ -64,7 +64,7 @@ fn a_client_that_is_turned_away_holds_back() {
     assert_eq!(w.core.poll_timeout(), Some(w.now + MS));
     w.pass(MS);
     let sent = w.sent();
-    // Three quarters of the hundred may be under way; twenty still are.
+    // Three quarters of the hundred may be in flight; twenty still are.
     assert_eq!(sent.len(), 41, "all that waited");
     assert!(sent.iter().all(|(to, _)| *to == 0), "to the primary alone");
     let first = |bytes: &Bytes| Frame::decode(bytes, Suite::default()).unwrap().key.seq;
