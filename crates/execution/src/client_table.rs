@@ -1,6 +1,6 @@
 //! Exactly once: which of a client's numbers have been executed, and what they gave.
 //!
-//! A client has many requests under way, and they are ordered as they come, so 'the last number'
+//! A client has many requests in flight, and they are ordered as they come, so 'the last number'
 //! is not enough. Per client the table knows `low`, up to which every number is executed, and
 //! which of the [`WINDOW`] numbers above it are. A number beyond is not executed and is answered
 //! so; the answer depends on agreed state alone.

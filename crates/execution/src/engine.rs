@@ -371,7 +371,7 @@ impl Engine {
         self.lagged.push_back(Lagged { root, state, results: self.results });
     }
 
-    /// The reply to `count` operations from `first` on that were sent again, when all of them have
+    /// The reply to `count` retransmitted operations from `first` on, when all of them have
     /// been executed; otherwise they have to be ordered.
     #[must_use]
     pub fn reply(&self, client: ClientId, first: RequestSeq, count: usize) -> Option<PackageReply> {

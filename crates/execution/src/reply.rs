@@ -23,7 +23,7 @@ pub enum OpResult {
     /// It was executed, once; the application's result.
     Executed(Bytes),
     /// Its number is further than [`tercio_types::WINDOW`] above the lowest one that was not executed. It
-    /// was not executed and may be sent again.
+    /// was not executed and may be retransmitted.
     BeyondWindow,
     /// It was executed, but so long ago that the result is gone.
     NoLongerKept,
@@ -53,7 +53,7 @@ pub struct PackageReply {
     /// The number of the first operation.
     pub first: RequestSeq,
     /// The replica that answers with `body`; the others answer with `digest`. `None` when the
-    /// package was sent again: then everybody answers with `body`.
+    /// package was retransmitted: then everybody answers with `body`.
     pub replier: Option<ReplicaId>,
     /// The results, as [`encode_results`] writes them.
     pub body: Bytes,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::fmt;
 
 /// A state as labelled chunks in ascending order of label, as it was when this was taken. Chunks are
-/// made, or shared, as they are asked for: whoever goes through them pays for that, not whoever
+/// made, or shared, as they are asked for: the reader pays for that, not whoever
 /// executes meanwhile.
 pub struct Snapshot {
     bytes: u64,

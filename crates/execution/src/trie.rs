@@ -413,7 +413,7 @@ pub(crate) struct Leaves<T> {
 impl<T: Clone> Iterator for Leaves<T> {
     type Item = T;
 
-    /// The next leaf. It is let go of here, unless another has its page: the trie then has the leaf
+    /// The next leaf. It is released here, unless another has its page: the trie then has the leaf
     /// too, since nothing on that page was changed, or another copy that is to be gone through has.
     fn next(&mut self) -> Option<T> {
         loop {

@@ -48,7 +48,7 @@ impl Transaction for Filled {
     }
 }
 
-/// An engine over so many keys.
+/// An engine over this many keys.
 fn engine(keys: u64) -> Engine {
     let member = |i| Member { key: SecretKey::from_seed([i; 32]).public(), address: String::new() };
     let (model, members) = (FaultModel::Byzantine, (0..4).map(member).collect());

@@ -94,7 +94,7 @@ impl Disk {
 }
 
 /// Files that nothing needs any more. To unlink a long file takes milliseconds on a busy disk, and
-/// whoever writes a log is waited for: so the log gives them to whoever has the time.
+/// the thread that writes a log is waited for: so the log gives them to the upkeep thread.
 ///
 /// Until they are removed, and when the process dies before, they are as they were: the log that is
 /// opened next finds them, and lets them go again.
@@ -104,7 +104,7 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Of files that `disk` lets go of.
+    /// Of files that `disk` releases.
     pub(crate) fn new(disk: &mut Disk, names: Vec<String>) -> Result<Self, LedgerError> {
         let storage = disk.change(|s| s.hand_over(&names))?;
         Ok(Self { disk: Disk::new(storage), names })

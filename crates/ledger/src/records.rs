@@ -34,7 +34,7 @@ pub(crate) const RECORD_HEADER: usize = 28;
 pub(crate) const LIMIT: u64 = 1 << 62;
 /// Numbers of files have ten digits.
 pub(crate) const FILES: u64 = 10_000_000_000;
-/// Zeros are written so many at a time.
+/// Zeros are written this many at a time.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// What the records of a file are; a number on disk.
@@ -56,7 +56,7 @@ pub(crate) struct Ident {
 /// How far a file is lengthened with zeros before records come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ahead {
-    /// By so many bytes at a time; 0 for not at all.
+    /// By this many bytes at a time; 0 for not at all.
     pub(crate) step: u64,
     /// The length at which it ends.
     pub(crate) end: u64,

@@ -142,7 +142,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Lets go of everything; gives its files to be removed, if there are any. What is put from
+    /// Releases everything; gives its files to be removed, if there are any. What is put from
     /// then on goes into a file of another name.
     ///
     /// # Errors

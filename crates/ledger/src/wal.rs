@@ -237,7 +237,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Lets go of closed files, oldest first, as long as all their records have a tag of at most
+    /// Releases closed files, oldest first, as long as all their records have a tag of at most
     /// `stable`, but not of the file of the last record of tag 0; gives them to be removed.
     /// Whatever supersedes records of tag 0 must have been appended before; it is made durable
     /// first.

@@ -189,7 +189,7 @@ fn a_crash_in_mending_leaves_the_old_file_or_the_new_one() {
     }
 }
 
-/// Of small blocks it looks at so many as it may; and it says when it was at the end.
+/// Of small blocks it looks at as many as it may; and it says when it was at the end.
 #[test]
 fn scrubbing_counts_blocks_too() {
     let (storage, all) = log_of(11);

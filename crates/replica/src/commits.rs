@@ -2,7 +2,7 @@
 //!
 //! A replica on threads commits whatever has come to its log when the sync before has returned: a
 //! commit can fall between any two commands, and everything else goes on while a sync takes its
-//! time. A node has no threads and no clock, so whoever drives it says how it goes ([`DiskPace`]):
+//! time. A node has no threads and no clock, so its driver says how it goes ([`DiskPace`]):
 //! a simulator by its seed. By default all that waits is committed at once.
 
 use crate::stages::{LogStage, Outbox};
@@ -37,7 +37,7 @@ impl DiskPace for AtOnce {
 pub(crate) struct Commits {
     durability: Durability,
     pace: Box<dyn DiskPace>,
-    /// When the sync ends that is under way. The log takes nothing meanwhile.
+    /// When the sync ends that is in flight. The log takes nothing meanwhile.
     busy: Option<Instant>,
     /// Until when a group gathers, with [`Durability::Group`].
     gathers: Instant,
@@ -73,7 +73,7 @@ impl Commits {
         Ok(())
     }
 
-    /// Ends the sync that is under way, or begins one, if it is time. Whether it did something.
+    /// Ends the sync that is in flight, or begins one, if it is time. Whether it did something.
     pub(crate) fn go_on(
         &mut self,
         log: &mut LogStage,

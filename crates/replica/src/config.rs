@@ -44,8 +44,8 @@ pub const DATA_DIR: &str = "data";
 const MAX_FILE: u64 = 16 << 20;
 /// The least that others must be given each second: who waits long for an answer asks elsewhere.
 const MIN_SERVE_BYTES: u64 = 1 << 20;
-/// How long a replica looks on for frames after one came (`[links] poll_us`): about one request of a
-/// client that has one under way, so that replicas stay awake for the next.
+/// How long a replica busy-polls for frames after one came (`[links] poll_us`): about one request of a
+/// client that has one in flight, so that replicas stay awake for the next.
 const POLL: Duration = Duration::from_micros(200);
 const MAX_POLL_US: u64 = 10_000;
 

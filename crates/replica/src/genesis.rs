@@ -74,7 +74,7 @@ pub struct Genesis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharedSettings {
-    /// A checkpoint follows every so many numbers.
+    /// The checkpoint interval K, in sequence numbers.
     pub checkpoint_interval: u64,
     /// How far numbers may run ahead of the stable checkpoint.
     pub window: u64,

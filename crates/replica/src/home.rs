@@ -77,7 +77,7 @@ impl Storage for PageCache {
         self.storage.write_at(name, at, bytes)
     }
 
-    /// Only lets go of the open files, which are kept as long as they are not synced.
+    /// Only releases the open files, which are kept as long as they are not synced.
     fn sync(&mut self, _name: &str) -> io::Result<()> {
         self.storage = DirStorage::open_existing(&self.path)?;
         Ok(())

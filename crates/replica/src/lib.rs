@@ -12,7 +12,7 @@
 //! ```
 //!
 //! What goes between stages is plain data ([`stages`]). A stage never calls another and owns no
-//! thread; whoever drives them moves what they put into their [`stages::Outbox`].
+//! thread; their driver moves what they put into their [`stages::Outbox`].
 
 mod app_text;
 pub mod client_home;

@@ -90,7 +90,7 @@ pub struct NodeSettings {
     pub verify: VerifySettings,
     /// What a home without a write-ahead log means.
     pub no_log: NoLog,
-    /// How many bytes of the block log are looked at for damage each second; 0 for none.
+    /// How many bytes of the block log are scrubbed each second; 0 for none.
     pub scrub_bytes: u64,
 }
 
@@ -146,7 +146,7 @@ pub struct NodeStatus {
     pub fetched_block_bytes: u64,
     /// How the fetching of state goes, or went the last time.
     pub transfer: Option<TransferStatus>,
-    /// Whether clients are turned away, since later stages are behind.
+    /// Whether clients are refused as busy, since later stages are behind.
     pub busy: bool,
     /// How the block log is.
     pub repair: RepairStatus,
@@ -180,7 +180,7 @@ pub enum Output {
     },
 }
 
-/// One replica: all stages, run by whoever holds it. The same stages as on threads, and what the
+/// One replica: all stages, run by its caller. The same stages as on threads, and what the
 /// simulator runs.
 ///
 /// Hand in frames and timeouts, call [`Self::step`], and send what [`Self::poll_output`] gives.

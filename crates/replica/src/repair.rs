@@ -52,7 +52,7 @@ pub struct Health {
 /// What mending wants done next.
 #[derive(Clone, Debug)]
 pub(crate) enum RepairStep {
-    /// Look at so many bytes.
+    /// Look at this many bytes.
     Scrub(u64),
     /// Ask a peer.
     Ask { to: ReplicaId, request: FetchBlocks },
@@ -86,7 +86,7 @@ pub(crate) struct Repair {
     /// When to ask again.
     pause: Option<Instant>,
     next_scrub: Option<Instant>,
-    /// When the scrubbing that is under way was asked for.
+    /// When the running scrub was asked for.
     scrub_begun: Option<Instant>,
     status: RepairStatus,
 }
@@ -144,7 +144,7 @@ impl Repair {
         self.ask(now)
     }
 
-    /// Asks the peer whose turn it is, if nothing else is under way.
+    /// Asks the peer whose turn it is, if nothing else is in flight.
     fn ask(&mut self, now: Instant) -> Result<Option<RepairStep>, NodeError> {
         let busy = self.asked.is_some() || self.placing.is_some() || self.pause.is_some();
         let Some(wanted) = self.wanted.clone().filter(|_| !busy) else { return Ok(None) };

@@ -64,7 +64,7 @@ pub struct ReplicaReport {
     pub learning: Option<String>,
     /// How states differ that others signed, the last of each replica.
     pub divergences: Vec<DivergenceReport>,
-    /// Whether clients are turned away.
+    /// Back-pressure: whether clients are refused as busy.
     pub busy: bool,
     /// How many blocks of its log are damaged.
     pub damaged_blocks: u64,
@@ -72,7 +72,7 @@ pub struct ReplicaReport {
     pub fetched_blocks: u64,
     /// How many were put back since the start.
     pub repaired_blocks: u64,
-    /// How many bytes of the log were looked at for damage since the start.
+    /// How many bytes of the log were scrubbed since the start.
     pub scrubbed_bytes: u64,
     /// Packages that wait to be ordered.
     pub pending: u64,

@@ -123,7 +123,7 @@ impl Serving {
         }
     }
 
-    /// Pieces of state were read for a replica, so many bytes.
+    /// Pieces of state were read for a replica, this many bytes.
     pub(crate) fn gave_state(&mut self, to: ReplicaId, bytes: usize, now: Instant) {
         self.reading = self.reading.saturating_sub(1);
         let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.rate);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(serving.ask_blocks(by, blocks), Ok(()));
     }
 
-    /// However much waits, so many answers are read at once, and are in memory.
+    /// However much waits, this many answers are read at once, and are in memory.
     #[test]
     fn few_answers_are_read_at_a_time() {
         let mut serving = Serving::new(MB as u64);

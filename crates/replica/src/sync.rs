@@ -57,7 +57,7 @@ const MOST_DRIPS: u32 = 8;
 pub struct SyncSettings {
     /// How long a peer may take for an answer.
     pub timeout: Duration,
-    /// Further behind than so many blocks, a replica fetches state if that is fewer bytes.
+    /// Further behind than this many blocks, a replica fetches state if that is fewer bytes.
     pub state_after: u64,
     /// How many bytes of state others are given each second.
     pub serve_bytes: u64,
@@ -312,7 +312,7 @@ impl CatchUp {
         self.fetched
     }
 
-    /// Whether it is under way.
+    /// Whether it is in progress.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.target.is_some()
@@ -327,7 +327,7 @@ impl CatchUp {
     /// ordered. Under way already, it goes on from where it is.
     ///
     /// # Panics
-    /// When it is under way to one above `target`: blocks may be executed that are beyond it.
+    /// When it is on the way to one above `target`: blocks may be executed that are beyond it.
     pub fn begin(
         &mut self,
         target: Arc<CertifiedCheckpoint>,

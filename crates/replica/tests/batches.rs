@@ -1,4 +1,4 @@
-//! What follows from a batch of signatures is under way before the next is checked, though one look
+//! What follows from a batch of signatures is on its way before the next is checked, though one look
 //! at the links brought the frames of both: others have work to do meanwhile.
 
 mod running;

@@ -285,7 +285,7 @@ fn certified(height: u64, parent: Digest) -> (Block, CertifiedCheckpoint) {
     (Block { header, body }, CertifiedCheckpoint { checkpoint, signatures })
 }
 
-/// So many blocks in a row, each with its certificate.
+/// This many blocks in a row, each with its certificate.
 fn chain(membership: &Membership, count: u64) -> Vec<(Block, CertifiedCheckpoint)> {
     let mut parent = Digest(membership.chain().0);
     let next = |height| {
@@ -296,7 +296,7 @@ fn chain(membership: &Membership, count: u64) -> Vec<(Block, CertifiedCheckpoint
     (1..=count).map(next).collect()
 }
 
-/// Replica 3, in whose buffer there is room for so many blocks of [`certified`], on the way to the
+/// Replica 3, in whose buffer there is room for some blocks of [`certified`], on the way to the
 /// end of a chain; with what it says that it stands on.
 fn on_the_way(
     membership: &Arc<Membership>,

@@ -81,7 +81,7 @@ fn an_fsync_never_runs_with_consensus() {
     }
 }
 
-/// Lets go of what a disk holds, however a test ends.
+/// Releases what a disk holds, however a test ends.
 struct Releases(MemStorage);
 
 impl Drop for Releases {
@@ -125,7 +125,7 @@ fn a_slow_removal_holds_nobody_up() {
             let names = disk.list().unwrap();
             names.iter().filter(|name| name.starts_with(of)).count()
         };
-        // With each of these, which stay too, the log lets go of all blocks but the last few.
+        // With each of these, which stay too, the log releases all blocks but the last few.
         while files("snapshot-") < 5 {
             call(8);
         }

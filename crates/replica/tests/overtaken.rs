@@ -1,5 +1,5 @@
 //! Snapshots that were overtaken before anybody wrote them: nobody else may have what changed since,
-//! and to let go of all of that at once would hold up promises.
+//! and to release all of that at once would hold up promises.
 
 mod common;
 

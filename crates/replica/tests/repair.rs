@@ -138,7 +138,7 @@ fn a_single_replica_names_the_place() {
     assert!(text.contains(&name) && text.contains("damaged at byte"), "{text}");
 }
 
-/// What is looked at for damage is looked at a bite at a time, however small the blocks are; the log
+/// The log is scrubbed a slice at a time, however small the blocks are; the log
 /// says how it is when all that was asked for was looked at.
 #[test]
 fn scrubbing_comes_in_bites() {

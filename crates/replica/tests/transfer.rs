@@ -79,7 +79,7 @@ fn together(net: &mut Net<Pbft>, asker: &Asker, next: u64) {
     assert!(net.stopped.is_empty(), "{:?}", net.stopped);
 }
 
-/// Replica 3 misses so many operations under `keys` keys, and loses its disk.
+/// Replica 3 misses this many operations under `keys` keys, and loses its disk.
 fn lose(net: &mut Net<Pbft>, asker: &Asker, count: u64, keys: u64) {
     net.stop(3);
     write(net, asker, 1, count, keys);
@@ -369,7 +369,7 @@ fn numbers_that_nobody_certifies_do_no_harm() {
     }
 }
 
-/// Says in the head of each snapshot on a disk that the chain has so many bytes.
+/// Says in the head of each snapshot on a disk that the chain has this many bytes.
 fn set_chain_bytes(disk: &mut MemStorage, number: u64) {
     for name in snapshots(disk) {
         disk.edit(&name, |bytes| {
@@ -780,7 +780,7 @@ fn questions_about_trees_that_are_not_there_do_no_harm() {
     together(&mut net, &asker, 101);
 }
 
-/// However much a replica asks, so many of its questions wait and no more.
+/// However much a replica asks, this many of its questions wait and no more.
 #[test]
 fn questions_about_state_are_bounded() {
     let mut net = net(forgetful);

@@ -40,7 +40,7 @@ use tercio_types::{
 pub struct BlockLogSettings {
     /// How many blocks a new segment takes, at least 1.
     pub blocks_per_segment: u32,
-    /// `retain.bytes`: [`BlockLog::prune`] lets go of the oldest segments while the log is longer.
+    /// `retain.bytes`: [`BlockLog::prune`] releases the oldest segments while the log is longer.
     pub retain_bytes: u64,
     /// `retain.blocks`: or while it holds more blocks than this.
     pub retain_blocks: u64,
@@ -343,7 +343,7 @@ impl BlockLog {
         }
     }
 
-    /// Lets go of the oldest closed segments while the log is longer than `retain_bytes`, or holds
+    /// Releases the oldest closed segments while the log is longer than `retain_bytes`, or holds
     /// `retain_blocks` and the segment, but of none with a block above `snapshot`, the height of the
     /// latest snapshot, and not of the last before a segment that is not durable; gives their files
     /// to be removed, if there are any.
@@ -354,7 +354,7 @@ impl BlockLog {
         self.disk.check()?;
         let mut gone = Vec::new();
         while let Some((&first, footer)) = self.closed.first_key_value() {
-            // So many blocks are left at least: a segment goes when the others have enough.
+            // This many blocks are left at least: a segment goes when the others have enough.
             let left = self.tip.0.0 - first.0 + 1 - u64::from(footer.count);
             let BlockLogSettings { retain_bytes, retain_blocks, .. } = self.settings;
             if self.bytes() <= retain_bytes && left < retain_blocks {

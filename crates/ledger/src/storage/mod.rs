@@ -74,7 +74,7 @@ pub trait Storage: Send {
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
 
     /// Another handle of the directory, with which another thread removes these files: this one
-    /// lets go of them, and must not name them again.
+    /// releases them, and must not name them again.
     ///
     /// # Errors
     /// When there can be none.

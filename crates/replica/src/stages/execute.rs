@@ -4,7 +4,7 @@
 //!   acknowledgement goes to ordering.
 //! - The packages of a batch are answered in one frame to each client: results in full from the
 //!   replica that the package names, their digest from the others (OSDI'99 section 4.1, 'digest
-//!   replies'). Everybody answers in full when that is short, and a package that was sent again.
+//!   replies'). Everybody answers in full when that is short, and a package that was retransmitted.
 //! - A query is answered from the state as it stands here and now. One answer means nothing: only
 //!   f+1 equal ones hold a correct replica's, and only of some moment (`--stale`): the answer names
 //!   the height.
@@ -37,7 +37,7 @@ const MAX_BODY: usize = MAX_FRAME - 1024;
 
 /// A REPLY takes no further entries when it is longer than this.
 const REPLY_BYTES: usize = 64 << 10;
-/// When the results of a batch for a client are at most so many bytes, all replicas send them: the
+/// When the results of a batch for a client are at most this long, all replicas send them: the
 /// client need not wait for the one that its package names, which may be the last of them.
 const SHORT: usize = 1 << 10;
 /// The bytes of a tag.
@@ -262,7 +262,7 @@ impl ExecuteStage {
         out.send.push_back((to, Frame { key, auth: Authenticator::Mac(tag), body }.to_bytes()));
     }
 
-    /// Does a little of what a command will take that need not be done in one go; whether more is to
+    /// Does a slice of what a command will take that need not be done at once; whether more is to
     /// do. Blocks whose state is to be compared are executed when that is as good as computed.
     pub fn prepare(&mut self, command: &ToExecute) -> bool {
         matches!(command, ToExecute::Replay(run) if run.last) && self.engine.prepare_checkpoint()

@@ -9,12 +9,12 @@
 //!   ([`Removal`](tercio_ledger::Removal)).
 //! - A snapshot is written when the checkpoint that it stands for has a certificate, in slices
 //!   ([`LogStage::work`]), each made durable on its own, so that nothing waits long behind one.
-//! - At most five snapshots are in memory: when two that were overtaken are still to be let go of,
+//! - At most five snapshots are in memory: when two that were overtaken are still to be released,
 //!   the next is passed over. When one is due does not depend on that: it is due at the same
 //!   checkpoint at all replicas, and a replica that passed one over serves the one before.
 //! - Pieces of a state that comes from others are kept, without a sync, until it is whole. It is a
 //!   snapshot first, and only then they go and the block log begins anew.
-//! - The block log is looked at for damage in bites of 64 KiB and 16 blocks.
+//! - The block log is scrubbed in slices of 64 KiB and 16 blocks.
 //! - Blocks are read for others, at most about 1 MiB at a time; pieces of state from a snapshot's
 //!   file, at most about 256 KiB at a time.
 //!
@@ -38,10 +38,10 @@ use tercio_types::{
 /// How many attestations wait for their block.
 const MAX_EARLY: usize = 1024;
 
-/// How many chunks of a snapshot that is of no more use are let go of at a time.
+/// How many chunks of a snapshot that is of no more use are released at a time.
 const BITE: usize = 1024;
 
-/// How many snapshots that were overtaken may wait to be let go of before a new one is passed over:
+/// How many snapshots that were overtaken may wait to be released before a new one is passed over:
 /// each may hold on to as much memory as the state takes, where all of that changed since. With the
 /// one that waits for its certificate, the one that waits to be written and the one that is written
 /// there are never more than three beyond these.
@@ -79,7 +79,7 @@ pub struct LogStage {
     pending: Option<StateAt>,
     /// One that has, and waits until that before it is written.
     ready: Option<(Arc<CertifiedCheckpoint>, StateAt)>,
-    /// Those that were overtaken. Nobody else may have what changed since: to let go of all of that
+    /// Those that were overtaken. Nobody else may have what changed since: to release all of that
     /// at once would take long.
     overtaken: Vec<Snapshot>,
     /// The snapshot that is being written, and what it is of.
@@ -89,7 +89,7 @@ pub struct LogStage {
     /// Who wants pieces of a state.
     asked: VecDeque<(ReplicaId, u64, FetchState)>,
     server: Server,
-    /// What is to be looked at for damage.
+    /// What is to be scrubbed.
     pub(super) scrub: Option<Scrub>,
 }
 
@@ -179,7 +179,7 @@ impl LogStage {
                 }
                 self.dirty = true;
             }
-            // It was taken just now, and hardly anything changed since: it is let go of at once.
+            // It was taken just now, and hardly anything changed since: it is released at once.
             ToLog::Snapshot(_) if self.overtaken.len() >= MAX_OVERTAKEN => {
                 out.order.push_back(ToOrder::Dropped("snapshot_passed_over"));
             }
@@ -312,7 +312,7 @@ impl LogStage {
         if self.installing.is_some() { REST_INSTALLING } else { REST }
     }
 
-    /// Does a little of what can wait: a slice of a snapshot, a bite of one that was overtaken, an
+    /// Does a little of what can wait: a slice of a snapshot, a slice of one that was overtaken, an
     /// answer to a replica that fetches state, a look at the block log. Each takes at most about as
     /// long as writing or reading half a megabyte.
     ///

@@ -1,8 +1,8 @@
 //! Clients whose frames are of no use, time and again.
 //!
-//! A frame of a client that is turned away, repeated or false costs something all the same: reading
+//! A frame of a client that is refused, repeated or false costs something all the same: reading
 //! it, checking it, saying so. An honest client sends some, after a loss, say, but not more than it
-//! may have under way in a moment. Beyond that its frames are dropped unseen until the moment is
+//! may have in flight in a moment. Beyond that its frames are dropped unseen until the moment is
 //! over (f31).
 
 use std::collections::BTreeMap;

@@ -8,11 +8,11 @@ use tercio_ledger::{Block, LedgerError};
 use tercio_types::ReplicaId;
 use tercio_wire::Encode;
 
-/// At most how much of the block log is looked at in one go: bytes and, since each takes a few
+/// The most of the block log that a scrub reads at a time: bytes and, since each takes a few
 /// system calls, blocks.
 const BITE: (u64, u64) = (64 << 10, 16);
 
-/// Looking at the block log for damage, a bite at a time.
+/// Scrubbing of the block log, a slice at a time.
 pub(super) struct Scrub {
     /// How many bytes are left.
     pub(super) left: u64,
@@ -34,7 +34,7 @@ impl LogStage {
         Ok(())
     }
 
-    /// Takes a bite, and says how the log is when it was the last: all that was asked for was
+    /// Scrubs a slice, and says how the log is when it was the last: all that was asked for was
     /// looked at, or the log's end is reached.
     pub(super) fn scrub_a_bite(&mut self, out: &mut Outbox) -> Result<(), NodeError> {
         let Some(Scrub { left, read }) = &mut self.scrub else { return Ok(()) };

@@ -294,7 +294,7 @@ pub struct Outbox {
     pub order: VecDeque<ToOrder>,
     /// Frames for others.
     pub send: VecDeque<(Principal, Bytes)>,
-    /// Files that are to go, for whoever has the time; in order.
+    /// Files to be removed, for the upkeep thread; in order.
     pub removals: VecDeque<Removal>,
     /// For the links: who may open one from now on, when that has changed.
     pub membership: Option<Arc<Membership>>,

@@ -86,7 +86,7 @@ pub struct OrderStage<P: Protocol> {
     serving: Serving,
     /// Further behind than this, state may be the shorter way.
     state_after: u64,
-    /// Whether clients are turned away.
+    /// Back-pressure: whether clients are refused as busy.
     busy: bool,
     manners: Manners,
     dropped: BTreeMap<&'static str, u64>,
@@ -132,7 +132,7 @@ impl<P: Protocol> OrderStage<P> {
         }
     }
 
-    /// Whether clients are turned away, since later stages are behind.
+    /// Whether clients are refused as busy, since later stages are behind.
     pub fn set_busy(&mut self, busy: bool) {
         self.busy = busy;
     }

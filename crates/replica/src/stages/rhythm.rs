@@ -42,7 +42,7 @@ impl Rhythm {
         by_number || by_bytes
     }
 
-    /// A snapshot with so many bytes of data was taken; how long the bodies of all blocks up to it
+    /// A snapshot with `data` bytes was taken; how long the bodies of all blocks up to it
     /// are together.
     pub(crate) fn taken(&mut self, bytes: u64) -> u64 {
         self.checkpoints = 0;
@@ -50,7 +50,7 @@ impl Rhythm {
         self.chain_bytes
     }
 
-    /// The state is that of a snapshot with so many bytes of data now.
+    /// The state is that of a snapshot with this many bytes of data now.
     pub(crate) fn restored(&mut self, chain_bytes: u64, bytes: u64) {
         (self.chain_bytes, self.checked) = (chain_bytes, chain_bytes);
         self.taken(bytes);

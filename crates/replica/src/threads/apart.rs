@@ -11,10 +11,10 @@ use std::time::Duration;
 use tercio_ledger::Removal;
 use tercio_transport::Waker;
 
-/// The most commands that execution does before it hands on what came of them.
+/// The most commands that execution does before it passes on what came of them.
 const EXECUTE_BATCH: usize = 16;
 
-/// The longest that the log rests without a look at its queue, which is bounded.
+/// The longest that a group gathers without a poll of the queue, which is bounded.
 const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) struct LogThread {
@@ -86,8 +86,8 @@ impl LogThread {
     }
 }
 
-/// Lets a group gather in the queue until `next`, or for [`LOOK`]. To wait at the queue instead
-/// would wake this thread for each command.
+/// Group commit: lets a group gather in the queue until `next`, or for [`LOOK`]. To block on the
+/// queue instead would wake this thread for each command.
 #[expect(clippy::disallowed_methods, reason = "the pace of a disk")]
 fn rest_until(next: Monotonic) {
     let left = next.saturating_duration_since(Clock::monotonic());
@@ -96,8 +96,8 @@ fn rest_until(next: Monotonic) {
 
 /// How long a group gathers after a sync that took `sync`: half as long, and at most `pause`.
 ///
-/// A batch waits for two groups in a row, so a rest that is long beside a sync costs throughput
-/// where clients have a bounded number of requests under way, and saves nothing that the disk
+/// A batch waits for two groups in a row, so a delay that is long against a sync costs throughput
+/// where clients have a bounded number of requests in flight, and saves nothing that the disk
 /// lacks. A slow disk gets the whole pause.
 fn rest_after(sync: Duration, pause: Duration) -> Duration {
     pause.min(sync / 2)

@@ -77,7 +77,7 @@ pub(super) struct LoopThread {
     /// Looks at operations when execution is elsewhere.
     pub(super) checker: Option<Box<dyn Application>>,
     pub(super) outbox: Outbox,
-    /// For whoever removes files.
+    /// For the upkeep thread, which removes files.
     pub(super) removals: Sender<Removal>,
     /// What came of commands elsewhere.
     pub(super) done: Receiver<Outbox>,
@@ -185,7 +185,7 @@ impl LoopThread {
 
     fn answer_questions(&self) {
         while let Ok(answer) = self.asked.try_recv() {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = answer.send(self.status());
         }
     }
@@ -294,7 +294,7 @@ impl LoopThread {
     }
 
     /// While execution is away, nothing that grows waits for it: consensus delivers nothing, and
-    /// clients are turned away.
+    /// clients are refused as busy.
     fn has_room(&self) -> bool {
         let is_lent = matches!(self.execute, Seat::Lent);
         (is_lent || self.outbox.execute.is_empty()) && self.outbox.log.is_empty()
@@ -342,7 +342,7 @@ fn looked_at(
     match (execute, checker) {
         (Seat::Here(execute), _) => execute.check(op),
         (_, Some(checker)) => checker.check(op),
-        // Clients are turned away before it comes to that.
+        // Clients are refused as busy before it comes to that.
         (Seat::Lent, None) => Err(AppError("the replica is catching up".into())),
         (Seat::Apart(_), None) => unreachable!("execution apart comes with a checker"),
     }

@@ -1,21 +1,20 @@
-//! What a replica that is behind has to compute, apart from the thread that reads its links: taking
-//! a state of a gigabyte to pieces or building one up takes seconds, and blocks are executed in
-//! bursts. A machine often has more to do than this replica, other replicas of the same network not
-//! least. So there is a thread for it, which has a manner:
+//! A thread of low priority, throttled, for what a replica that is behind has to compute: taking a
+//! state of a gigabyte to pieces or building one up takes seconds, and blocks are executed in
+//! bursts; the thread that reads its links must not wait. A machine often has more to do than this
+//! replica, other replicas of the same network not least. So (decision 0019):
 //!
-//! - A gentle one gives way to all others of the machine, and gets what they leave.
-//! - Giving way must have an end, or a replica under full load never is current: it is to gain on
-//!   the network at a pace of [`PACE`], by the times at which that ordered what is executed. Once
-//!   the gentle thread has lost [`LOST`] on that, the next blocks are for a steady one, which has
+//! - A *gentle* thread has a high niceness: it gets the processor time that others leave.
+//! - That must have an end, or a replica under full load is never current: it is to gain on the
+//!   network at a pace of [`PACE`], by the times at which the network ordered what is executed.
+//!   Once the gentle thread has lost [`LOST`] on that, the next blocks are for a *steady* one, of
 //!   the usual priority, until it has made up for it.
-//! - Either comes in bursts that others would wait for, and a processor that nobody else wants just
-//!   now is not free: caches, memory and often a core are shared, and what comes next waits until
-//!   it is given back. So it rests after each run of blocks half as long as it was, and longer where
-//!   it is faster than [`MOST`].
+//! - Either is throttled: it comes in bursts that others would wait for, and a processor that is
+//!   idle just now is not free, since caches, memory and often a core are shared. After each run of
+//!   blocks it sleeps half as long as that took, and longer where it is faster than [`MOST`].
 //!
-//! Nobody may take back that it gave way, so another manner is another thread, in place of the one
-//! before: never beside it, since the system's allocator keeps memory of its own for each thread
-//! that runs.
+//! A thread cannot lower its niceness again, so another manner is another thread, in place of the one
+//! before: never at the same time, since the system's allocator keeps an arena for each thread that
+//! runs.
 
 use super::Clock;
 use crate::NodeError;
@@ -37,10 +36,10 @@ const PACE: u32 = 2;
 /// How many times as fast at most.
 const MOST: u32 = 3;
 
-/// How far a replica may fall behind that pace while it gives way.
+/// How far a replica may fall behind that pace at low priority.
 const LOST: Duration = Duration::from_secs(1);
 
-/// However slowly the network went: a rest is at most so many times as long as what was done before.
+/// However slowly the network went: it sleeps at most this many times as long as it worked.
 const REST: u32 = 4;
 
 /// Execution, given back.
@@ -72,7 +71,7 @@ struct Helper {
     thread: JoinHandle<()>,
 }
 
-/// How much the replica has lost on its pace by giving way.
+/// How much the replica has lost on its pace at low priority.
 #[derive(Debug, Default)]
 struct Lost(Duration);
 
@@ -90,9 +89,9 @@ impl Lost {
 /// How a thread shares the processor with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// It gives way.
+    /// Of low priority (a high niceness).
     Gentle,
-    /// It rests.
+    /// Of the usual priority, throttled.
     Steady,
 }
 
@@ -230,13 +229,13 @@ impl Drop for WakesAtEnd {
     }
 }
 
-/// From here on this thread gives way, and no other one of the process.
+/// Raises the niceness of this thread, and of no other one of the process.
 fn give_way() {
-    // One may always give way; where the system has another opinion, it is done all the same.
+    // Anybody may raise it; where the system refuses, the work is done all the same.
     let _ = rustix::process::setpriority_process(None, NICE);
 }
 
-/// How long to rest when so long was executed what was ordered in so long.
+/// How long to sleep after `executed` time on what the network `ordered` in that time.
 fn rest_after(ordered: Duration, executed: Duration) -> Duration {
     let too_fast = (ordered / MOST).saturating_sub(executed);
     too_fast.clamp(executed / 2, REST * executed)
@@ -253,7 +252,7 @@ impl GentleThread {
         if manner == Manner::Gentle {
             give_way();
         }
-        // After the channel, so that whoever is woken finds it closed.
+        // After the channel, so that the woken side finds it closed.
         let waker = WakesAtEnd(waker);
         let back = back;
         while let Ok((mut stage, command)) = lent.recv() {

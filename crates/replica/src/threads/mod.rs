@@ -6,13 +6,13 @@
 //!   with it, and until it is gone nothing more is read from the links. Long before that, clients
 //!   are told that the replica is busy. The other threads may wait for the loop, which always goes
 //!   on; so nobody waits in a circle.
-//! - What a replica that is behind has to compute is on a thread that gives way, or rests
-//!   ([`gentle`]), and what can wait takes a fifth of the log's thread ([`rest`]), half of it where
+//! - What a replica that is behind has to compute is on a throttled thread of low priority
+//!   ([`gentle`]), and background work takes a fifth of the log's thread ([`rest`]), half of it where
 //!   the replica waits for just that.
 //! - Files that nothing needs any more are removed by a thread of their own ([`upkeep`]).
 //! - A thread that has done a batch of work wakes the loop once.
-//! - Group commit: the log thread takes all that waits, writes it with one append, and syncs as the
-//!   durability says; meanwhile the next group gathers.
+//! - Group commit: the log thread takes all that waits, writes it with one append, and syncs once, as
+//!   the durability says; meanwhile the next group gathers.
 //! - An error of any stage, or a panic, ends all threads; [`ReplicaHandle::wait`] gives it.
 
 mod apart;
@@ -314,9 +314,9 @@ pub fn start(
     Ok(ReplicaHandle { address, layout, ending, waker, questions, last, thread: Some(thread) })
 }
 
-/// A channel for questions about the status. Whoever asks waits, so there are few; and what the
+/// A channel for questions about the status. The caller waits, so there are few; and what the
 /// loop leaves unanswered goes with it: in a bounded channel it would stay as long as the other end,
-/// and whoever asked would wait for ever.
+/// and the caller would wait for ever.
 fn questions() -> (Sender<Sender<NodeStatus>>, Receiver<Sender<NodeStatus>>) {
     unbounded()
 }

@@ -1,16 +1,17 @@
-//! How what can wait shares a thread with what cannot: pieces of state for others, and snapshots.
+//! Throttles background work on a thread that has urgent work, too: pieces of state for others, and
+//! snapshots. After a piece nothing of the kind is done for a multiple of the time that it took.
 
 use super::Clock;
 use std::time::{Duration, Instant as Monotonic};
 
-/// When the next piece of what can wait may be done.
+/// When the next piece of background work may be done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest {
     until: Option<Monotonic>,
 }
 
 impl Rest {
-    /// How long it goes on.
+    /// How long the throttle holds on.
     pub(super) fn left(&self) -> Duration {
         let left = |until: Monotonic| until.saturating_duration_since(Clock::monotonic());
         self.until.map_or(Duration::ZERO, left)
@@ -21,7 +22,7 @@ impl Rest {
         self.left().is_zero()
     }
 
-    /// A piece was done that was begun at `begin`: it rests so many times as long as that took.
+    /// A piece was done that was begun at `begin`: nothing is done for `times` as long as that took.
     pub(super) fn after(&mut self, begin: Monotonic, times: u32) {
         let end = Clock::monotonic();
         self.until = Some(end + times * (end - begin));

@@ -31,7 +31,7 @@ const OWN: u8 = 2;
 /// How many times the state's own length what is kept of it on disk may have.
 const STAGED: u64 = 2;
 
-/// So many chunks to ask for, and nodes can wait.
+/// This many chunks to ask for, and nodes can wait.
 const CHUNKS_READY: usize = 1024;
 
 /// What the fetching side wants done next.
@@ -49,7 +49,7 @@ pub enum Step {
     /// Hand in what is here ([`Transfer::on_own`]): the pieces of our own state, and those that an
     /// earlier fetch has left on disk.
     Own,
-    /// Keep these on disk, as long as all that is kept is at most so many bytes.
+    /// Keep these on disk, as long as all that is kept is at most this many bytes.
     Stage(Vec<Piece>, u64),
     /// Go to this state: all of it is here.
     Install(Install),
@@ -75,7 +75,7 @@ enum Phase {
     Idle,
     /// Offers are coming in until then.
     Asking(Instant),
-    /// What is here is; from so many places more.
+    /// What is here is; from this many places more.
     Own(u8),
     Fetching,
     Installing,
@@ -204,7 +204,7 @@ impl Transfer {
         &self.dropped
     }
 
-    /// Whether it is under way.
+    /// Whether it is in progress.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.phase != Phase::Idle

@@ -309,14 +309,14 @@ impl<P: Protocol> Net<P> {
         }
     }
 
-    /// Delivers everything that is under way.
+    /// Delivers everything that is in flight.
     pub(crate) fn settle(&mut self) {
         while let Some((from, to, bytes)) = self.wire.pop_front() {
             self.deliver(from, to, bytes);
         }
     }
 
-    /// Delivers the first frame that is under way.
+    /// Delivers the first frame that is in flight.
     pub(crate) fn settle_one(&mut self) {
         if let Some((from, to, bytes)) = self.wire.pop_front() {
             self.deliver(from, to, bytes);
