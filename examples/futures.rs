@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let network = LocalNetwork::start(Spec::default())?;
     let client = network.client(0)?.into_async()?;
 
-    // All of them are under way at once: a call needs nobody to poll it.
+    // All of them are in flight at once: a call needs nobody to poll it.
     let calls: Vec<_> = (0..100).map(|_| client.call("".into())).collect();
     let mut highest = 0;
     for call in calls {

@@ -64,7 +64,7 @@ pub struct Scan {
 impl Scan {
     /// The most keys of a page.
     pub const MAX_KEYS: u32 = 1000;
-    /// A page ends before the key with which its keys and values would exceed so many bytes, unless
+    /// A page ends before the key with which its keys and values exceed this many bytes, unless
     /// it is the first.
     pub const MAX_BYTES: usize = 1 << 16;
 }

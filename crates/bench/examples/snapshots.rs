@@ -1,6 +1,6 @@
 //! What clients notice of snapshots, and of what goes when they are written: a network of four processes
 //! of `PROGRAM` with `STATE_MIB` MiB in values of 1 KiB, under full load for twice `SECONDS`, that takes a
-//! snapshot at each `EVERY`th checkpoint and then lets go of the blocks that none needs. The load writes
+//! snapshot at each `EVERY`th checkpoint and releases the blocks that none needs. The load writes
 //! values of `VALUE` bytes, so that says how long those blocks are.
 //!
 //! ```sh

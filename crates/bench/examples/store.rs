@@ -1,5 +1,5 @@
 //! What a write costs the key-value store alone, without a network: `STATE_MIB` MiB of values of
-//! 1 KiB, writes of 74 bytes each beside one of them, and a digest after every so many writes, as
+//! 1 KiB, writes of 74 bytes each beside one of them, and a digest after a number of writes, as
 //! checkpoints take them. With `lazy` behind it the store puts off what it can until then, as where a
 //! replica catches up. Then what it takes to take a snapshot, what as many writes again cost while
 //! that lives, and what it takes to go through its chunks.

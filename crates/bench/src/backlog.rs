@@ -64,7 +64,7 @@ mod tests {
         let (mut pieces, mut waits) = (vec![], 0.0f64);
         for i in 0..(seconds * 10.0) as u64 {
             waits = (waits + 100.0 * (1.0 - speed(i as f64 / 10.0))).max(0.0);
-            // Whatever happens to be under way at a moment.
+            // Whatever happens to be in flight at a moment.
             let noise = (i * 7 % 5) as f64;
             let backlog = ((waits + base_ms + noise) * 100.0) as u64;
             pieces.push(Piece { backlog, ..Piece::default() });

@@ -23,7 +23,7 @@ const FRACTIONS: [f64; 10] = [0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0
 /// less may lack unseen.
 pub(crate) const TRIAL: Duration = Duration::from_secs(2);
 const TRIAL_PART: u32 = 20;
-/// How long one client with one request under way is watched.
+/// How long one client with one request in flight is watched.
 const ALONE: Duration = Duration::from_secs(2);
 /// A generator that uses this much of a processor is the bottleneck itself.
 const BUSY: f64 = 0.95;
@@ -38,7 +38,7 @@ const LOOKS: usize = 10;
 pub enum Offer {
     /// As many per second as the network keeps up with.
     Search,
-    /// So many per second.
+    /// This many per second.
     Rate(f64),
     /// The next when one ends.
     Closed,
@@ -55,11 +55,11 @@ pub struct Bft {
     pub measure: Duration,
     /// How many measurements there are; reported is the one of median throughput.
     pub trials: usize,
-    /// Whether one client with one request under way is measured too, beside the bare exchange.
+    /// Whether one client with one request in flight is measured too, next to the bare exchange.
     pub one_client: bool,
 }
 
-/// One client with one request under way, beside the same messages with nothing done to them.
+/// One client with one request in flight, beside the same messages with nothing done to them.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct OneClient {
     /// Half of its requests took at most this.
@@ -99,7 +99,7 @@ pub struct BftReport {
     pub backlog: Option<Backlog>,
     /// From the intended time of a request to its result.
     pub latency_us: LatencyUs,
-    /// One client with one request under way, after the load.
+    /// One client with one request in flight, after the load.
     pub one_client: Option<OneClient>,
     /// Processor time that each replica used for a request.
     pub cpu_us_per_request_per_replica: Vec<f64>,
@@ -292,7 +292,7 @@ fn at(since: Duration, looks: &[Vec<Usage>]) -> Memory {
     Memory { at_s: since.as_secs(), rss_mb: (0..replicas).map(|i| round(mean(i), 1)).collect() }
 }
 
-/// One client with one request under way, between two exchanges of the same messages.
+/// One client with one request in flight, between two exchanges of the same messages.
 fn one_client(running: &mut Running, setup: &Setup) -> Result<OneClient, BenchError> {
     let bare = || calibrate::tcp_exchange_latency().map_err(BenchError::Calibrate);
     let alone = Setup { outstanding: 1, package: 1, ..setup.clone() };
@@ -314,7 +314,7 @@ struct Context<'a> {
     processes: bool,
 }
 
-/// Processor time that each replica used for each of so many requests, in microseconds.
+/// Processor time of each replica for a request, of this many requests, in microseconds.
 pub(crate) fn cpu_us_per_request(before: &[Usage], after: &[Usage], requests: u64) -> Vec<f64> {
     let cpu = |(before, after): (&Usage, &Usage)| {
         let used = after.cpu.saturating_sub(before.cpu);

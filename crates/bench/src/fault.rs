@@ -41,9 +41,9 @@ pub struct Fared {
     pub throughput_rps: f64,
     /// From the intended time of a request to its result.
     pub latency_us: LatencyUs,
-    /// Packages that were sent again since a replica did not answer in time.
+    /// Packages that were retransmitted since a replica did not answer in time.
     pub resent_packages: u64,
-    /// How often the one was that was sent again most often.
+    /// The most retransmissions of one package.
     pub most_resent: u32,
     /// Whether less was achieved than offered, or what waited grew.
     pub saturated: bool,
@@ -85,7 +85,7 @@ pub struct FaultReport {
     pub healthy: Fared,
     /// From the moment on at which the backup went.
     pub faulty: Fared,
-    /// 99 of 100 requests took so many times what they did before.
+    /// p99 over p99 before.
     pub p99_ratio: f64,
     /// How often views changed; a backup is no reason to.
     pub view_changes: u64,

@@ -87,7 +87,7 @@ impl Spread {
     }
 }
 
-/// `value` with so many decimals.
+/// `value` with this many decimals.
 #[must_use]
 pub fn round(value: f64, decimals: i32) -> f64 {
     let unit = 10f64.powi(decimals);

@@ -32,7 +32,7 @@ const FEW: u32 = 2;
 /// When packages are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// So many operations per second, all clients together, on a schedule.
+    /// This many operations per second, all clients together, on a schedule.
     Open(f64),
     /// The next when one ends.
     Closed,
@@ -55,7 +55,7 @@ pub struct Plan {
     pub phases: Vec<Phase>,
     /// Operations of a package.
     pub package: usize,
-    /// The most packages of a client under way. In an open loop a package that finds no room waits,
+    /// The most packages of a client in flight. In an open loop a package that finds no room waits,
     /// and its waiting counts.
     pub outstanding: usize,
     /// The operations that clients send, in turns.
@@ -80,7 +80,7 @@ impl Ops {
         (self.0)(client, number)
     }
 
-    /// Always the same bytes, so many.
+    /// Always the same bytes, this many.
     #[must_use]
     pub fn of_size(size: usize) -> Self {
         let op = Bytes::from((0..size).map(|i| i as u8).collect::<Vec<_>>());
@@ -112,7 +112,7 @@ pub enum Moment {
         /// The time since its beginning.
         since: Duration,
     },
-    /// The last phase has ended; what is under way is still waited for.
+    /// The last phase has ended; what is in flight is still waited for.
     End,
     /// It is waited for; comes again and again until there is nothing more.
     Drain,
@@ -126,7 +126,7 @@ pub enum Then {
     GoOn,
     /// It ends now, and the next one begins.
     EndPhase,
-    /// It and all after it end now, and nothing that is under way is waited for.
+    /// It and all after it end now, and nothing that is in flight is waited for.
     GiveUp,
 }
 

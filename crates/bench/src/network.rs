@@ -42,7 +42,7 @@ pub struct Spec {
     pub layout: Layout,
     /// The most operations of a batch.
     pub batch_ops: usize,
-    /// The most batches under way.
+    /// The most batches in flight.
     pub pipeline: u64,
     /// Old blocks go when the log is longer, in bytes; `None` to keep all.
     pub retain_bytes: Option<u64>,

@@ -1,7 +1,7 @@
 //! `bench overload`: what a network does when more is asked of it than it can do.
 //!
-//! A closed loop with few requests under way saturates it. Half of that is offered for a while, on a
-//! schedule; then several times as much, with as much under way as clients may have; and after that
+//! A closed loop with few requests in flight saturates it. Half of that is offered a while, on a
+//! schedule; then several times as much, with as much in flight as clients may have; and after that
 //! half of it again, which shows what of the overload stays. A client that ignores what replicas
 //! tell it may join: it sends the same thousand requests over and over, as fast as its link takes
 //! them.
@@ -26,11 +26,11 @@ use tercio_replica::report::ReplicaReport;
 use tercio_transport::{Limits, Transport};
 use tercio_types::{Principal, View, WINDOW};
 
-/// The most packages under way, of all clients together, when the network is saturated.
+/// The most packages in flight, of all clients together, when the network is saturated.
 const SATURATING: usize = 1024;
 /// What is offered before and after the overload, as a part of what saturated the network.
 const HALF: f64 = 0.5;
-/// Latency is back when a tenth of a second's mean is at most so many times the greatest before.
+/// Latency is back when a tenth of a second's mean is at most this many times the greatest before.
 const CALM: f64 = 2.0;
 /// How long the overload runs before anything is counted.
 const SETTLING: Duration = Duration::from_secs(1);
@@ -310,7 +310,7 @@ impl Flood {
         self.sent.load(Ordering::SeqCst)
     }
 
-    /// Sends the first requests that client `i` may have under way to the first primary, over and
+    /// Sends the first requests that client `i` may have in flight to the first primary, over and
     /// over, and listens to nothing, until it is over.
     fn run(&self, network: &Network, i: usize, setup: &Setup) {
         let (secret, membership) = (network.client_secret(i).clone(), network.membership().clone());

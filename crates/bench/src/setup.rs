@@ -27,7 +27,7 @@ pub struct Setup {
     pub spec: Spec,
     /// Requests that share an authenticator.
     pub package: usize,
-    /// The most packages of a client under way.
+    /// The most packages of a client in flight.
     pub outstanding: usize,
     /// Bytes of a request.
     pub size: usize,
@@ -165,12 +165,12 @@ impl Setup {
         (self.package * self.spec.clients) as f64
     }
 
-    /// What waited in a phase in which so many operations per second were offered.
+    /// What waited in a phase in which this many operations per second were offered.
     pub(crate) fn backlog(&self, outcome: &Outcome, rate: f64) -> Backlog {
         Backlog::of(outcome, rate, self.step())
     }
 
-    /// Whether the network can do so many operations per second for good, as far as this phase
+    /// Whether the network can do this many operations per second for good, as far as this phase
     /// tells.
     pub(crate) fn keeps_up(&self, outcome: &Outcome, rate: f64) -> bool {
         let offered = rate * outcome.elapsed.as_secs_f64();
@@ -231,14 +231,14 @@ pub struct Settings {
     pub package: usize,
     /// Clients, each with a thread and links of its own.
     pub clients: usize,
-    /// The most packages of a client under way.
+    /// The most packages of a client in flight.
     pub outstanding: usize,
     /// `open` or `closed`.
     pub pace: &'static str,
     /// The most requests of a batch.
     pub batch_ops: usize,
-    /// The most batches under way.
+    /// The most batches in flight.
     pub pipeline: u64,
-    /// A checkpoint follows every so many batches.
+    /// The checkpoint interval, in batches.
     pub checkpoint_interval: u64,
 }

@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Nobody writes a snapshot who was seen to write none so often in such a time.
 const QUIET: Duration = Duration::from_secs(2);
 const LOOKS: u32 = 8;
-/// A replica is current when it is at most so many checkpoint intervals behind the first.
+/// A replica is current when it is at most this many checkpoint intervals behind the first.
 const CURRENT: u64 = 1;
 
 /// What to measure.
@@ -93,9 +93,9 @@ pub struct TransferResult {
     pub replaying: Fared,
     /// From then on.
     pub after: Fared,
-    /// 99 of 100 requests took so many times what they did before.
+    /// p99 over p99 before.
     pub p99_ratio: f64,
-    /// Throughput was so many times what it was before.
+    /// Throughput over throughput before.
     pub throughput_ratio: f64,
     /// Latencies with what closed-loop clients did not send while they waited; absent in an open
     /// loop, whose latencies count from the intended time.
@@ -125,12 +125,12 @@ pub struct Corrected {
     pub during: LatencyUs,
     /// From then on.
     pub after: LatencyUs,
-    /// 99 of 100 requests took so many times what they did before.
+    /// p99 over p99 before.
     pub p99_ratio: f64,
 }
 
 impl Corrected {
-    /// Of clients that had `under_way` operations under way together.
+    /// Of clients that had `under_way` operations in flight together.
     fn of(under_way: usize, [before, without, during, after]: [&Outcome; 4]) -> Self {
         let interval = Duration::from_secs_f64(under_way as f64 / before.rate().max(1.0));
         let of = |outcome: &Outcome| outcome.latency.corrected(interval).latency();
@@ -419,7 +419,7 @@ mod tests {
         let ended = ReplicaProcess::spawn(Path::new("sh"), 3, folder.path()).unwrap();
         let (filled, result) = mpsc::channel();
         thread::spawn(move || {
-            // More than may be under way.
+            // More than may be in flight.
             filled.send(fill(&mut Replicas::Processes(vec![ended]), &mut clients, 4, 1024))
         });
         let error = result.recv_timeout(hour / 60).expect("it is noticed").unwrap_err();

@@ -26,7 +26,7 @@ use tercio_replica::report::ReplicaReport;
 
 /// How long a flow without a count runs.
 const TIME: Duration = Duration::from_secs(8);
-/// The clients of a made-up flow, each with one package under way, and the orders of a package.
+/// The clients of a made-up flow, each with one package in flight, and the orders of a package.
 const CLIENTS: usize = 4;
 const PACKAGE: usize = 64;
 /// The orders of a package when a file is replayed by its one client.

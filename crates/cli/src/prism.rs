@@ -51,7 +51,7 @@ pub(crate) struct ServeArgs {
     /// How many small items the store may hold; memory is taken as it is used
     #[arg(long, default_value_t = 1_000_000)]
     items: u32,
-    /// Add so many microseconds to each round trip
+    /// Add this many microseconds to each round trip
     #[arg(long, default_value_t = 0.0)]
     delay_us: f64,
     /// Keep a processor busy even when nothing comes
@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     /// Print one JSON object once it serves
     #[arg(long)]
     json: bool,
-    /// Serve what `tercio bench prism` measures: so many objects
+    /// Serve what `tercio bench prism` measures: this many objects
     #[arg(long, hide = true)]
     measure: Option<u32>,
     /// How they are reached
@@ -143,7 +143,7 @@ pub(crate) struct BenchArgs {
     /// Bytes of a value
     #[arg(long, default_value_t = 512)]
     value: usize,
-    /// Commands under way at once
+    /// Commands in flight at once
     #[arg(long, default_value_t = 8)]
     window: usize,
     /// How long, in seconds

@@ -195,7 +195,7 @@ fn replicas_do_not_outlive_a_killed_parent() {
     }
     demo.kill().unwrap();
     demo.wait().unwrap();
-    // A home can be audited once its replica has let go of it. Left running, it never would.
+    // A home can be audited once its replica has released it. Left running, it never would.
     for home in &homes {
         let freed = tercio_bench::poll_until(std::time::Duration::from_secs(60), || {
             (tercio(["audit", text(home)]).code == 0).then_some(())

@@ -85,7 +85,7 @@ fn a_network_says_what_it_waits_for() {
     assert_eq!(stall["network"]["works"], false);
     assert!(kill("-CONT", pids[2]) && kill("-CONT", pids[3]));
     wait_for(&dir, "all is well");
-    // What was under way is executed, once.
+    // What was in flight is executed, once.
     assert_eq!(next()["result"], 2);
     drop(operations);
     assert!(submit.wait().unwrap().success());

@@ -65,7 +65,7 @@ fn network(folder: &Path, settings: &str) -> (PathBuf, Up) {
     (dir, up)
 }
 
-/// How many bytes so many writes take at least.
+/// How many bytes this many writes take at least.
 fn fill_bytes(count: u64) -> u64 {
     count * 3840
 }

@@ -1,19 +1,19 @@
-//! Signatures that were found good, so that what comes again is not checked again.
+//! A cache of verified signatures, so that no signature is verified twice (decision 0023).
 //!
 //! A signed package reaches a replica several times: in its proposal, from its client when that
-//! waits too long, from each replica that hands it on, and in the proposals of later views. The
+//! waits too long, from each replica that forwards it, and in the proposals of later views. The
 //! verdict on it is a function of key, text and signature alone, so the first one is the last one.
-//! Without this, whoever waits makes everybody check again, and wait longer.
+//! Without the cache, retransmissions make everybody verify again, and so cause more of them.
 //!
-//! Only good ones are remembered: a bad one costs nobody but its sender's standing, and whoever
-//! wants to can make as many as there are numbers. A good one costs its signer a signature and us a
-//! check, so a flood of them makes us forget, and check again, which is what happened anyway.
+//! Only good signatures are cached: a bad one costs its sender's standing alone, and anybody can make
+//! as many as there are numbers. A good one costs its signer a signature and us a verification, so a
+//! flood of them evicts others, and these are verified again, which is what happened anyway.
 
 use crate::hash;
 use crate::verified::Signed;
 use tercio_types::{Digest, Suite};
 
-/// Rows of the table, and names in a row: a megabyte in all.
+/// Sets of the cache, and ways of a set: a megabyte in all.
 const ROWS: usize = 4096;
 const WAYS: usize = 8;
 

@@ -1,5 +1,5 @@
 //! A client of the simulated network: the real [`ClientCore`], and a workload that keeps some
-//! packages under way until all are answered.
+//! packages in flight until all are answered.
 
 use crate::{Cast, Rng};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ pub struct Workload {
     pub packages: u64,
     /// The most operations in one.
     pub ops: u64,
-    /// The most packages under way.
+    /// The most packages in flight.
     pub under_way: usize,
     /// The longest pause between two packages.
     pub pause: Duration,
@@ -36,7 +36,7 @@ pub struct Habits {
     pub reads: u64,
     /// Queries, beside the package.
     pub queries: u64,
-    /// One operation of up to so many bytes.
+    /// One operation of up to this many bytes.
     pub long: (u64, u64),
 }
 
@@ -49,11 +49,11 @@ pub struct Customer {
     habits: Habits,
     left: u64,
     next_at: Instant,
-    /// Packages under way that are no operations of the application.
+    /// Packages in flight that are no operations of the application.
     kinds: BTreeMap<RequestSeq, OpKind>,
-    /// Operations above a MiB that are under way.
+    /// Operations above a MiB that are in flight.
     long: BTreeMap<RequestSeq, u64>,
-    /// Queries under way.
+    /// Queries in flight.
     asking: u64,
 }
 
@@ -124,7 +124,7 @@ impl Customer {
         self.habits = habits;
     }
 
-    /// Wants so many packages more, one soon after the other.
+    /// Wants this many packages more, one soon after the other.
     pub fn want_more(&mut self, packages: u64, pause: Duration) {
         self.left += packages;
         self.work.pause = pause;

@@ -20,9 +20,9 @@ struct Fuse {
 /// What a power failure leaves of the bytes that were written and not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tear {
-    /// So many of them, and nothing behind.
+    /// This many of them, and nothing behind.
     Cut(u64),
-    /// So many of them, and zeros in the place of the others: the length reached the disk first.
+    /// This many of them, and zeros in the place of the others: the length reached the disk first.
     Zeros(u64),
 }
 
@@ -90,7 +90,7 @@ impl Disk {
         self.files.clone().fail_in(changes);
     }
 
-    /// Lets the disk be full after so many bytes.
+    /// Lets the disk be full after this many bytes.
     pub fn full_after(&self, bytes: u64) {
         self.files.clone().full_after(bytes);
     }

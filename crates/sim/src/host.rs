@@ -25,13 +25,13 @@ pub enum Crash {
     Kill,
     /// The power fails now.
     Power,
-    /// The power fails after so many more changes to the disk: between an append and its sync, or
+    /// The power fails after this many more changes to the disk: between an append and its sync, or
     /// in the midst of a recovery.
     PowerAfter(u64),
-    /// After so many more changes to the disk one fails; a sync that fails drops what it should have
+    /// After this many more changes to the disk one fails; a failed sync drops what it should have
     /// written. The replica must stop by itself.
     DiskFailsAfter(u64),
-    /// The disk is full after so many more bytes. The replica must stop by itself.
+    /// The disk is full after this many more bytes. The replica must stop by itself.
     DiskFullAfter(u64),
 }
 
@@ -136,7 +136,7 @@ impl Host {
 
     /// Whether what it says when it stops, or does not start, is right of a replica whose disk's
     /// medium failed, so that its operator has to put an empty one in: its write-ahead log is damaged,
-    /// or the header of a segment of its block log; or blocks are, and others have let go of them.
+    /// or the header of a segment of its block log; or blocks are, and others have released them.
     #[must_use]
     pub fn is_beyond_repair(&self, said: &str) -> bool {
         let at = said.split_once("damaged at byte ").map(|(_, rest)| rest);

@@ -12,7 +12,7 @@ use tercio_wire::Kind;
 /// What a link does to frames. Chances are per mille.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quality {
-    /// The shortest and the longest time under way.
+    /// The shortest and the longest time in flight.
     pub delay: (Duration, Duration),
     /// How many frames never arrive.
     pub loss: u64,

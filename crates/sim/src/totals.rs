@@ -4,9 +4,9 @@ use tercio_sim::Tally;
 use tercio_sim::run::{Failure, Report};
 use tercio_types::Suite;
 
-/// One seed of so many plays in a network of SM2 and SM3, whose signatures cost more.
+/// One seed of this many plays in a network of SM2 and SM3, whose signatures cost more.
 pub(crate) const NATIONAL: u64 = 25;
-/// From so many seeds on the totals are demanded.
+/// From this many seeds on the totals are demanded.
 pub(crate) const FULL_RUN: u64 = 1000;
 /// How many of the seeds are run twice.
 pub(crate) const TWICE: u64 = 20;

@@ -1,5 +1,5 @@
 //! Which of a client's request numbers are done: everything up to a point, and a window of marks
-//! above it, since a client may have many requests under way.
+//! above it, since a client may have many requests in flight.
 
 use crate::RequestSeq;
 

@@ -106,7 +106,7 @@ impl Message for Request {
     }
 }
 
-/// A client's package that a replica hands on.
+/// A client's package that a replica forwards.
 #[derive(Clone, Debug)]
 pub struct Forward(pub Package);
 

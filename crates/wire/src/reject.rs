@@ -10,7 +10,7 @@ use std::fmt;
 /// Why a package is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// Too much is under way already.
+    /// Too much is in flight already.
     Busy,
     /// This client's MACs proved good for some replicas only: it must sign.
     MustSign,

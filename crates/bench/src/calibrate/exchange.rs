@@ -25,8 +25,8 @@ const CLIENT: usize = REPLICAS;
 const OTHERS: u32 = 2;
 /// How many answers a client needs: f+1.
 const ANSWERS: u32 = 2;
-/// After so many rounds the client waits for all answers. A replica that does not get to run is
-/// then behind by fewer datagrams than a socket keeps; one lost would never be sent again.
+/// After this many rounds the client waits for all answers. A replica that does not get to run is
+/// then behind by fewer datagrams than a socket keeps; one lost would never be retransmitted.
 const IN_STEP: u64 = 16;
 
 /// The latency of the exchange on one transport.

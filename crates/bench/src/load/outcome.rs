@@ -31,10 +31,10 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// The processor time of the busiest client's thread, as a fraction of the phase.
     pub busiest_client: f64,
-    /// Packages that were to be sent during it and were sent again because a replica did not
+    /// Packages that were to be sent during it and were retransmitted because a replica did not
     /// answer.
     pub resent_packages: u64,
-    /// How often the one was that was sent again most often.
+    /// The most retransmissions of one package.
     pub most_resent: u32,
     /// Operations that were to be sent during it and have no result.
     pub failed: u64,

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "C", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     clients: u16,
-    /// The most packages of a client under way
+    /// The most packages of a client in flight
     #[arg(long, value_name = "O", default_value_t = 512,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,

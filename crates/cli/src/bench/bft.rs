@@ -14,11 +14,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "C", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     clients: u16,
-    /// The most packages of a client under way
+    /// The most packages of a client in flight
     #[arg(long, value_name = "O", default_value_t = 1024,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
-    /// Offer so many requests per second [default: search for what the network keeps up with]
+    /// Offer this many requests per second [default: search for what the network keeps up with]
     #[arg(long, value_name = "R", conflicts_with = "closed", value_parser = network::rate)]
     rate: Option<f64>,
     /// Send the next package when one ends, instead of at a rate
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "T", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=100))]
     trials: u16,
-    /// Measure one client with one request under way, too, beside the bare exchange of messages
+    /// Measure one client with one request in flight, too, beside the bare exchange of messages
     #[arg(long)]
     one_client: bool,
     /// Run the replicas as processes (the default)

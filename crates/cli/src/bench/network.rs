@@ -45,7 +45,7 @@ pub(crate) struct NetworkArgs {
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch_ops: u32,
-    /// The most batches under way
+    /// The most batches in flight
     #[arg(long, value_name = "N", default_value_t = tercio_bench::network::Spec::default().pipeline,
           value_parser = clap::value_parser!(u64).range(1..=512))]
     pipeline: u64,
@@ -86,7 +86,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 }
 
 impl NetworkArgs {
-    /// The network that they describe, with so many clients, the counter as the application.
+    /// The network that they describe, with this many clients, the counter as the application.
     pub(crate) fn setup(&self, clients: u16, outstanding: u16) -> Setup {
         Setup {
             spec: Spec {
@@ -107,7 +107,7 @@ impl NetworkArgs {
     }
 }
 
-/// Four replicas of the counter, whose results have so many bytes.
+/// Four replicas of the counter, whose results have this many bytes.
 pub(crate) fn counters(clients: u16, reply: usize) -> Spec {
     let counter = tercio_counter::Settings { iterations: 0, reply };
     Spec {

@@ -24,14 +24,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "C", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     clients: u16,
-    /// The most packages of a client under way
+    /// The most packages of a client in flight
     #[arg(long, value_name = "O", default_value_t = 512,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
-    /// Offer so many writes per second [default: as many as the network keeps up with]
+    /// Offer this many writes per second [default: as many as the network keeps up with]
     #[arg(long, value_name = "R", value_parser = network::rate)]
     rate: Option<f64>,
-    /// Full load: send the next write when one ends, as many under way as --clients times
+    /// Full load: send the next write when one ends, as many in flight as --clients times
     /// --outstanding. Latencies are given corrected for coordinated omission, too
     #[arg(long, conflicts_with = "rate")]
     closed: bool,

@@ -1,6 +1,6 @@
 //! The clients of the demonstration: they send orders and keep what they are told.
 //!
-//! A client has one package under way at a time. Several would mostly be executed in the order in
+//! A client has one package in flight at a time. Several would mostly be executed in the order in
 //! which they were sent, but not always: after a view change the new primary may propose them in
 //! another order, and a client that needs an order must wait (as a replay of a file does).
 
@@ -30,7 +30,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Nothing done yet, of so many; without a count, of as many as come before [`Self::stop`].
+    /// Nothing done yet, of this many; without a count, of as many as come before [`Self::stop`].
     pub(crate) fn new(count: Option<u64>) -> Self {
         let limit = AtomicU64::new(count.unwrap_or(u64::MAX));
         Self {

@@ -14,7 +14,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// A correct replica executed a block, or a part of it: so many operations were executed then.
+    /// A correct replica executed a block, or a part of it: this many operations.
     pub fn executed(&mut self, height: Height, count: u64) {
         self.counts.entry(height).or_default().insert(count);
     }

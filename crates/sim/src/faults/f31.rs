@@ -8,7 +8,7 @@ use tercio_consensus::{PoolLimits, Settings};
 
 /// How many packages the flooder sends in a millisecond: several times what is ordered in it.
 const BURST: u64 = 40;
-/// How long one of them may take. The batch under way, the flooder's 64 requests in 16 batches and
+/// How long one of them may take. The batch in flight, the flooder's 64 requests in 16 batches and
 /// its own come one after the other here, at three hops of a millisecond each; two
 /// more hops bring the request and the reply. This is the scenario's patience and nothing that a
 /// replica waits for: how much may wait in a real one is `TARGET` in

@@ -198,7 +198,7 @@ impl<'w> Scheme<'w> {
         self.liars.contains(&id)
     }
 
-    /// So many correct replicas, those of `first` that are correct before all others, and none of
+    /// This many correct replicas, those of `first` that are correct before all others, and none of
     /// `but`.
     pub(super) fn choose(
         &self,

@@ -120,7 +120,7 @@ fn heal(world: &mut World) -> Result<(), Violation> {
 
 fn settle(world: &mut World) -> Result<(), Violation> {
     world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)?;
-    // What is still under way (a lying client's requests, say) must break nothing either.
+    // What is still in flight (a lying client's requests, say) must break nothing either.
     world.run_for(Duration::from_secs(1))?;
     world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)
 }

@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Every honest client wants so many packages more.
+    /// Every honest client wants this many packages more.
     pub fn want_more(&mut self, packages: u64, pause: Duration) {
         let honest: Vec<_> = self.honest().map(Customer::id).collect();
         honest.into_iter().for_each(|id| self.customer_mut(id).want_more(packages, pause));
