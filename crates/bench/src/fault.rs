@@ -41,7 +41,7 @@ pub struct Fared {
     pub throughput_rps: f64,
     /// From the intended time of a request to its result.
     pub latency_us: LatencyUs,
-    /// Packages that were retransmitted since a replica did not answer in time.
+    /// Packages that were retransmitted on time-out.
     pub resent_packages: u64,
     /// The most retransmissions of one package.
     pub most_resent: u32,

@@ -58,7 +58,7 @@ pub struct Plan {
     /// The most packages of a client in flight. In an open loop a package that finds no room waits,
     /// and its waiting counts.
     pub outstanding: usize,
-    /// The operations that clients send, in turns.
+    /// The operations that clients send, round-robin.
     pub ops: Ops,
     /// Whether packages may have no result; otherwise that is an error.
     pub may_fail: bool,

@@ -116,7 +116,7 @@ pub struct Completion {
     pub outcome: Result<Vec<OpResult>, Failure>,
     /// The greatest view that f+1 replicas have reached.
     pub view: View,
-    /// How often it was retransmitted, since a replica did not answer in time or has no link. Zero
+    /// Retransmissions, on time-out of a replica or because it has no link. Zero
     /// when all is well.
     pub resent: u32,
 }

@@ -41,7 +41,7 @@ pub(crate) struct Pending {
     pub(crate) held: bool,
     /// When the primary turned it away first.
     pub(crate) turned_away: Option<Nanos>,
-    /// How often it was retransmitted since somebody did not answer in time.
+    /// Retransmissions on time-out.
     pub(crate) resent: u32,
     /// When it was sent first, or again after it was held back.
     pub(crate) sent_at: Nanos,

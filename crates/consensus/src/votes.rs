@@ -50,7 +50,7 @@ pub trait VoteTable: Send {
     /// Who voted exactly so.
     fn voters(&self, vote: &Vote) -> ReplicaSet;
 
-    /// Forgets numbers up to `stable`.
+    /// Garbage collection: drops numbers up to `stable`.
     fn forget(&mut self, stable: SeqNum);
 
     /// How many votes are kept, for bounds.

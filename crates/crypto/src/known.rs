@@ -13,7 +13,7 @@ use crate::hash;
 use crate::verified::Signed;
 use tercio_types::{Digest, Suite};
 
-/// Sets of the cache, and ways of a set: a megabyte in all.
+/// Sets (rows) of the cache, and the ways of each: a megabyte in all.
 const ROWS: usize = 4096;
 const WAYS: usize = 8;
 
@@ -31,7 +31,7 @@ impl Signed {
 }
 
 /// The names of signatures that were found good. A name's first bytes tell its row, and a row
-/// forgets its oldest: of the last 8,192 that came, two on the average share a row, and all but one
+/// evicts its oldest: of the last 8,192 that came, two on the average share a row, and all but one
 /// or two in a thousand are there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownGood {

@@ -72,7 +72,7 @@ pub struct Checked {
 const TOGETHER: usize = 4;
 /// How many signatures of a key are checked one by one after a bad one.
 const SUSPECT: u8 = 64;
-/// How many such keys are remembered.
+/// How many such keys are kept.
 const SUSPECTS: usize = 256;
 /// How many SM2 keys may have tables.
 const KEY_TABLES: usize = 256;

@@ -422,7 +422,7 @@ impl Engine {
         }
     }
 
-    /// Does a little of what [`Self::checkpoint`] would take ([`Application::prepare_digest`]);
+    /// Does a slice of what [`Self::checkpoint`] would take ([`Application::prepare_digest`]);
     /// whether more is to do.
     pub fn prepare_checkpoint(&mut self) -> bool {
         self.app.prepare_digest()

@@ -1,4 +1,4 @@
-//! An array in pages that copies share: to copy it costs a reference to each page, and whoever
+//! An array in pages that copies share: to copy it costs a reference to each page (copy on write), and whoever
 //! changes an item first copies the page that it is on, if another has that page too.
 
 use std::array;

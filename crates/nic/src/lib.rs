@@ -2,7 +2,7 @@
 //!
 //! [`HostNic`] does it on the CPU: bytes -> [`tercio_wire::Frame`] -> message -> every claim in it
 //! checked against the keys of the epoch. Parse and check once, here; behind it data is typed and
-//! believed. Signatures are checked many at a time, whoever they came from.
+//! believed. Signatures of all links are checked in batches.
 //!
 //! Architecture invariant: nothing here knows protocol rules. What a message means, and whether it
 //! comes at the right time, is consensus' business.

@@ -3,7 +3,7 @@
 //!
 //! **At most once.** A request has a number, unique on its connection. A client has at most
 //! [`WINDOW`] requests in flight, so that the numbers `n` and `n + WINDOW` never are at once; the
-//! engine remembers the last number and its answer for each of the `WINDOW` residues. What arrives
+//! engine caches the last number and its answer for each of the `WINDOW` residues. What arrives
 //! again is answered from memory, unless it only read, when reading again is as good; what is older
 //! is dropped. Transports that lose and duplicate nothing ("reliable") need none of that.
 
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most requests that a connection has in flight.
 pub const WINDOW: usize = 64;
-/// The longest answer that is remembered, in bytes, on transports that may lose it: a request that
+/// The longest answer that is cached, in bytes, on transports that may lose it: a request that
 /// changes something cannot ask for more there.
 pub const MAX_KEPT_ANSWER: usize = 4096;
 /// The most addresses in one call of [`FREE`].
@@ -125,7 +125,7 @@ pub struct Counters {
     pub requests: u64,
     /// Requests that were answered from memory.
     pub repeated: u64,
-    /// Requests that were older than what is remembered.
+    /// Requests that were older than what is cached.
     pub outdated: u64,
     /// Requests that were turned down.
     pub rejected: u64,
@@ -146,7 +146,7 @@ struct Connection {
     window: Box<[Kept]>,
 }
 
-/// What is remembered of the last request of a residue.
+/// The cached answer to the last request of a residue.
 #[derive(Default)]
 struct Kept {
     /// One more than its number.

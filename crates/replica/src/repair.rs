@@ -1,4 +1,4 @@
-//! Mending the block log: damage is looked for a little at a time, and what is found is fetched from
+//! Repair of the block log: it is scrubbed for damage at a rate, and what is found is fetched from
 //! other replicas while this one serves.
 //!
 //! Which blocks are lacking, and what hash the last of them has, the log knows

@@ -1,4 +1,4 @@
-//! What others are given: blocks and pieces of state, in turns, and only so fast.
+//! Serving others: blocks and pieces of state, round-robin and under a rate limit.
 //!
 //! - Of each replica one question about blocks and [`STATE_AT_ONCE`] about state are open at most;
 //!   what comes beyond that is dropped, and counted.
@@ -7,7 +7,7 @@
 //!   when that is reached. What is asked beyond that waits, so that ordering keeps most of the
 //!   processor, the disk and the links of those who serve and of who asks. Blocks are no part of
 //!   that: whoever catches up by blocks must be faster than the chain.
-//! - Whoever waits is served in turns: one who asks without end takes no more than its share.
+//! - Waiting replicas are served round-robin: one who asks without end takes no more than its share.
 
 use crate::stages::ToLog;
 use crate::sync::FetchBlocks;

@@ -19,7 +19,7 @@ pub(crate) enum Stage {
     AwaitOpening,
     /// Accepted; our answer is out.
     AwaitConfirm(Answering),
-    /// Refused; what still comes is thrown away, so that closing does not overtake the refusal.
+    /// Refused; what still comes is discarded, so that closing does not overtake the refusal.
     Refused,
     /// Authenticated.
     Open(Principal, Instant),

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use tercio_types::{Authenticator, Digest, Package, ReplicaId, Suite};
 
-/// How many such requests of each replica are remembered; the oldest go first.
+/// How many such requests of each replica are kept; the oldest are evicted first.
 const REMEMBERED: usize = 64;
 
 /// Who forwarded what, as digests of content and authenticator: one good copy says nothing about

@@ -425,8 +425,8 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
-    /// Rule A4: who forwards a request says that the client's tag is good for it. Of f+1 that hand
-    /// on a request whose tag fails for us, one is correct.
+    /// Rule A4: who forwards a request vouches that the client's tag is good for it. Of f+1
+    /// that forward a request whose tag fails for us, one is correct.
     fn on_forwarded(&mut self, from: Principal, package: Package, doubted: bool) {
         let Principal::Replica(from) = from else {
             return self.drop_message("not_from_a_replica");

@@ -191,7 +191,7 @@ enum Key {
     Tabled { z: [u8; 32], comb: Arc<Comb>, key: PublicKey },
 }
 
-/// Verifies signatures of one user id, and remembers keys that it meets often.
+/// Verifies signatures of one user id, and caches tables of keys that it meets often.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     backend: Backend,

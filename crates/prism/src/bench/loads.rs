@@ -1,4 +1,4 @@
-//! Loads on PRISM-KV and on Pilaf, in turns: the paper's figures 3 and 4, and its figure 2 from
+//! Loads on PRISM-KV and on Pilaf, interleaved (A B A B): the paper's figures 3 and 4, and its figure 2 from
 //! single operations over the delay line.
 
 use super::{
@@ -314,7 +314,7 @@ pub struct Distance {
     pub ratio: f64,
 }
 
-/// Measures both, in turns, on a server that has this delay.
+/// Measures both, interleaved, on a server that has this delay.
 ///
 /// # Errors
 /// When the server cannot be reached, or what it reads is wrong.

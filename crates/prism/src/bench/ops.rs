@@ -100,7 +100,7 @@ pub struct OpFigure {
     pub p99_us: f64,
     /// On average.
     pub mean_us: f64,
-    /// [`OpFigure::p50_us`] of the bare exchange of the operation's shape, measured in turns with it:
+    /// [`OpFigure::p50_us`] of the bare exchange of the operation's shape, interleaved with it:
     /// rings, cache lines and the two processors, without a protocol. `None` where the transport has
     /// no rings.
     pub floor_us: Option<f64>,

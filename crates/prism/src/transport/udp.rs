@@ -1,5 +1,5 @@
 //! Datagrams: one frame each. What is lost or comes twice is the session's affair and the engine's.
-//! Calls to the kernel are shared by as many datagrams as are at hand, and equal ones go through it
+//! System calls are batched (`sendmmsg`, `recvmmsg`), and equal datagrams go through the kernel
 //! as one buffer where it knows how (GSO and GRO).
 
 use super::{Link, LinkError, Port};

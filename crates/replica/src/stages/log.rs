@@ -312,7 +312,7 @@ impl LogStage {
         if self.installing.is_some() { REST_INSTALLING } else { REST }
     }
 
-    /// Does a little of what can wait: a slice of a snapshot, a slice of one that was overtaken, an
+    /// Background work: a slice of a snapshot, a slice of one that was overtaken, an
     /// answer to a replica that fetches state, a look at the block log. Each takes at most about as
     /// long as writing or reading half a megabyte.
     ///
@@ -341,7 +341,7 @@ impl LogStage {
         if self.installing.is_some() {
             self.finish_install(out)?;
         }
-        // Blocks that every kept snapshot covers may go; whoever fetches one needs those above it.
+        // Blocks that every kept snapshot covers may go; a replica that fetches one needs those above it.
         let oldest = self.snapshots.kept().first().copied().expect("one was just written");
         match self.snapshots.head(oldest) {
             // It covers nothing any more; when it goes, the next says what may go.

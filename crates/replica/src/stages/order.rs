@@ -2,7 +2,7 @@
 //!
 //! - A frame is verified once ([`tercio_nic::HostNic`]); what does not hold is dropped and counted.
 //!   Those with signatures gather until there are enough for a batch, until there are no more
-//!   frames at hand, or until the first of them has waited long enough, whichever comes first.
+//!   frames to read, or until the first of them has waited long enough, whichever comes first.
 //! - A request that the application's check refuses, or that comes while the replica is busy, is
 //!   answered REJECT and never reaches the protocol.
 //! - A message of the protocol is authenticated and encoded once, whoever and how many get it.
