@@ -1,4 +1,4 @@
-//! The counter service of seed 000: each operation adds one to a counter, after a loop whose
+//! The counter service of Yang et al. (`docs/README.md`, sources): each operation adds one to a counter, after a loop whose
 //! length stands for the application's own work.
 //!
 //! An operation's bytes are ignored; none at all is fine. Its result is the total after it, as a

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 use tercio_types::Scheme;
 
-/// Seed 004 (Themis), page 19: throughput with ECDSA over that with RSA.
+/// Themis, page 19: throughput with ECDSA over that with RSA.
 const THEMIS_ECDSA_OVER_RSA: f64 = 1.93;
 
 /// All ways in which clients authenticate packages.

@@ -1,4 +1,4 @@
-//! The application as a deterministic state machine over opaque operations (seed 004).
+//! The application as a deterministic state machine over opaque operations (as in Themis).
 
 use crate::{Snapshot, TreeTop};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! The 52 authenticated bytes of a message: key (20) and digest (32), as in seed 000 and
-//! `specs/nic.md`. At most 55 bytes, so that a MAC over them costs two hash compressions.
+//! The 52 authenticated bytes of a message: key (20) and digest (32), as in Yang et
+//! al. (`docs/README.md`, sources). At most 55 bytes, so that a MAC over them costs two hash compressions.
 
 use crate::{DecodeError, Encode, FRAME_HEADER, Reader};
 use tercio_crypto::{Claim, Proof};

@@ -1,5 +1,5 @@
-//! Bytes on the wire and under hashes: message [`Frame`]s in the form header / key / value (seed
-//! 000), the offset-indexed [`list`] (seed 001), and strict decoding.
+//! Bytes on the wire and under hashes: message [`Frame`]s in the form header / key / value (Yang
+//! et al.), the offset-indexed [`list`] (FISCO BCOS), and strict decoding.
 //!
 //! Every value has one encoding; a decoder refuses everything else: a gap, an overlap, a trailing
 //! byte, an unknown number, a length beyond its limit. Integers are little-endian.

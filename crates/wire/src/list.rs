@@ -1,4 +1,4 @@
-//! The offset-indexed list of seed 001: a count, the end of every item, then the items without a
+//! The offset-indexed list of FISCO BCOS: a count, the end of every item, then the items without a
 //! gap. Any item is found without reading those before it, so a list can be decoded in parallel;
 //! since only ends are stored, gaps and overlaps cannot be written down at all.
 //!
