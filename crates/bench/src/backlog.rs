@@ -1,4 +1,4 @@
-//! Whether a network keeps up with an open loop: what waits must not grow.
+//! Whether a network keeps up with an open loop (is stable): the backlog must not grow.
 //!
 //! The *backlog* is all that was due by a time and had no result by then, sent or not. It is given
 //! as the time in which so much is offered; where as much comes as goes, that is the mean latency

@@ -83,7 +83,7 @@ fn products(batch: usize) -> [[usize; 2]; 2] {
         return [[1_733, 1_291], [592, 222]];
     }
     // Doublings 5 M + 2 S, additions 5 M + 1 S, 16 of either for a key's odd multiples; and for each
-    // of these steps one inversion (256 S + 15 M, and 12 M for four abreast) among all.
+    // of these steps one inversion (256 S + 15 M, and 12 M for four interleaved) among all.
     let sharing = batch.min(Verifier::MOST);
     let share = |steps: usize| [steps * 27 / sharing, steps * 256 / sharing];
     let ([m, s], [tabled_m, tabled_s]) = (share(255 + 71 + 16), share(74));

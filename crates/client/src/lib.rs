@@ -29,19 +29,19 @@
 //!
 //! - A package has consecutive numbers of the client's own counter, which never goes back. It is
 //!   authenticated by a MAC vector or a signature, and sent to the primary that replies last named;
-//!   after a time-out, or when the link to the primary drops, to all replicas, again and again with
-//!   growing pauses. Replicas execute a number at most once, so sending again is safe.
+//!   after a time-out, or when the link to the primary drops, it is retransmitted to all replicas,
+//!   with exponential back-off. Replicas execute a number at most once, so that is safe.
 //! - Numbers stay within [`tercio_types::WINDOW`] of the oldest one that is unanswered.
 //! - A result is believed when f+1 replicas sent replies with its digest (one of them at least is
 //!   correct) and one sent the bytes. A replica's latest word counts, and only one.
 //! - One replica, named in the package, sends the bytes; the others the digest only. When f+1 agree
 //!   and that one stays silent for a short time (a few usual round trips), says something else or is
-//!   disconnected, another that agreed is asked at once. From then on the first one is passed over,
+//!   disconnected, another that agreed is asked at once (a hedged request). From then on the first one is passed over,
 //!   but for a single package now and then, more seldom each time it fails, until it sends a result
 //!   again. So a dead, slow or lying replica costs a client one retransmission, and no package two.
 //! - The primary believed in is the leader of the greatest view that f+1 replicas have reached, so
 //!   that f liars cannot name one.
-//! - 'Busy' is believed of a replica about itself: it is asked again when it says. When the primary
+//! - Back-pressure: 'busy' is believed of a replica about itself; it is asked again when it says. When the primary
 //!   says so the client also sends less: nothing before that time, and then fewer packages at once
 //!   ([`ClientCore::held_back`], [`ClientCore::busy_for`]). All are asked when it has said so of one
 //!   package for `max_timeout`; only f+1 of them put that off.
@@ -51,7 +51,7 @@
 //! - Any other refusal ends a package once f+1 replicas give the same one. Its numbers are then used
 //!   up by a package of empty system requests, which every replica answers without effect, since a
 //!   gap would hold up the window for ever.
-//! - After the deadline the caller is told who did not answer. Whether the package will be executed
+//! - After the deadline (time-out) the caller is told who did not answer. Whether the package will be executed
 //!   is unknown then; the core goes on asking, because the numbers must not stay open.
 //! - A query is asked of all replicas and needs f+1 equal answers. It is a read of some recent state,
 //!   not ordered with requests; a read that must not be stale is ordered as an operation is.

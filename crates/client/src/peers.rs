@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tercio_types::{Membership, ReplicaId, ReplicaSet, View};
 
-/// For how long a silent replier is passed over the first time.
+/// Exponential back-off of a silent replier: for how long it is passed over the first time.
 const FIRST_PENALTY: Duration = Duration::from_millis(100);
-/// How often that doubles.
+/// How often that doubles at most.
 const MAX_DOUBLINGS: u32 = 7;
-/// A replier has this many usual round trips, and at least so long.
+/// Time-out of a replier, in usual round trips, and the least.
 const PATIENCE_TRIPS: u64 = 8;
 const LEAST_PATIENCE: Duration = Duration::from_millis(2);
-/// The primary has this many, and at least the time of the settings.
+/// Time-out of the primary in round trips; at least the time of the settings.
 const TIMEOUT_TRIPS: u64 = 4;
 /// What a round trip is taken to be before the first.
 const FIRST_TRIP: u64 = 50_000_000;

@@ -1,6 +1,6 @@
-//! Requests that wait to be ordered, and the memory of those that were.
+//! The request pool: requests that wait to be ordered, and duplicate detection of those that were.
 //!
-//! Bounded per client and in all; what does not fit is declined, never dropped in silence. The
+//! Quotas per client and in all; what does not fit is declined, never dropped in silence. The
 //! oldest waiting request is what the view timer watches, so that a primary that passes over one
 //! client's requests is replaced like one that stops (f18).
 //!

@@ -80,7 +80,7 @@ const KEY_TABLES: usize = 256;
 /// Checks many signatures, with one verdict a signature, the same that [`verify`] gives. Schemes
 /// that have a faster way for many are checked so.
 ///
-/// - SM2: eight abreast. A bad signature is nobody else's matter. Keys that are met often earn
+/// - SM2: eight in vector lanes. A bad signature is nobody else's matter. Keys that are met often earn
 ///   tables, which make their next signatures cheaper.
 /// - Ed25519: all at once, which only says whether all are good. What holds a bad one is halved
 ///   until it is found; a half that is good is not looked at again. Whose signature was bad has
@@ -288,7 +288,7 @@ mod tests {
         (0..count).map(|i| !bad.contains(&i)).collect()
     }
 
-    /// Eight abreast, so each lane has a verdict of its own: nothing is computed twice.
+    /// Eight lanes, and each has a verdict of its own: nothing is computed twice.
     #[test]
     fn bad_sm2_signatures_cost_themselves_alone() {
         for bad in [&[][..], &[0], &[13], &[63], &[0, 1, 2, 3, 30, 31, 32, 63]] {

@@ -16,11 +16,11 @@
 //! chunk that it is in or belongs into, and all that a change can join or split.
 //!
 //! A chunk that is not changed stands as its encoding, and its keys and values are slices of it.
-//! A snapshot has the chunks themselves: whoever changes one while a snapshot has it changes a copy
+//! A snapshot shares the chunks, copy on write: to change one while a snapshot has it changes a copy
 //! of its list of keys and values. To take one costs what changed since the last digest, and a
 //! reference for some dozens of chunks; to go through it is for its holder. Only the [`OPEN`]
-//! chunks that were changed last are not encoded and hashed: whoever asks for the digest
-//! after a hundred thousand changes does not wait until all of them are. A lazy store
+//! chunks that were changed last are not encoded and hashed: the digest after a hundred thousand
+//! changes does not wait until all of them are. A lazy store
 //! ([`Store::set_lazy`]) encodes nothing before it is asked: a chunk that is changed ten times until
 //! then is encoded once. What it holds beside the encodings meanwhile is bounded ([`LAZY_BYTES`]).
 

@@ -1,7 +1,7 @@
-//! The client: requests out, answers in, and what to do when answers stay away.
+//! The client: requests out, answers in, and retransmission with exponential back-off.
 //!
 //! [`Session`] is the state of one connection, without I/O and clock: it numbers requests, keeps
-//! those that may be lost until they are answered, and says when to send them again. [`Client`]
+//! those that may be lost until they are answered, and says when to retransmit them. [`Client`]
 //! drives a session over a link.
 
 use crate::clock;

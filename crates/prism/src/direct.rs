@@ -3,12 +3,12 @@
 //! remains of an indirect READ then are its two dependent misses: nothing goes to another processor
 //! and back, and the server is not kept from others.
 //!
-//! **What is true of such a read.** The server has a *version*, which is odd from before to after
-//! each request that may change something, each call and each upkeep. What was read counts only if
-//! the version was even before the first access and the same after the last one. Then nothing was
+//! **What is true of such a read.** A sequence lock: the server has a *version*, which is odd from
+//! before to after each request that may change something, each call and each upkeep. What was read
+//! counts only if the version was even before the first access and the same after the last one. Then nothing was
 //! changed in between, and the whole request, however long its chain, saw the memory of one moment
 //! while it was in flight: as if the server had run it then. What is submitted together is fetched
-//! together, as by the server, but each request has its own moment. (A sequence lock: Boehm, "Can
+//! together, as by the server, but each request has its own moment. (Boehm, "Can
 //! seqlocks get along with programming language memory models?", MSPC'12, has the fences.)
 //!
 //! **What is left to the server**: whatever else. Requests that may change something; those behind one

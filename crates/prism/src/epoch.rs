@@ -1,6 +1,6 @@
-//! When may a buffer be used again? When no operation that could still hold its address is under
-//! way: operations take the read side of an epoch, posting a buffer the write side (the paper's
-//! section 3.2 asks for that rule and leaves the means open).
+//! Epoch-based reclamation: a buffer is used again when no operation that could still hold its
+//! address is running. Operations take the read side of an epoch, posting a buffer the write side
+//! (the paper's section 3.2 asks for that rule and leaves the means open).
 //!
 //! Each data plane thread announces the epoch in which it began its batch. The epoch goes on only
 //! when every thread inside is of the current one. A buffer that was given back in epoch `e` is

@@ -1,5 +1,5 @@
-//! Disks that take their time: a sync takes some, what comes meanwhile gathers, and a commit may fall
-//! between any two commands for the log, as on threads.
+//! Disks with latency: a sync takes time, what comes meanwhile gathers (group commit), and a commit may
+//! fall between any two commands for the log, as on threads.
 
 use crate::Rng;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! SM3's compression function (GB/T 32905-2016, section 5.3) for one message or for many abreast.
+//! SM3's compression function (GB/T 32905-2016, section 5.3) for one message or for many in vector lanes.
 //!
 //! One text serves every width: a word of `N` lanes is an array that the compiler keeps in vector
 //! registers. What differs is the instructions it may use, chosen when the program runs.

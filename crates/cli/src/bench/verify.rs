@@ -17,7 +17,7 @@ enum BackendName {
     Portable,
     /// 64-bit integers, with MULX where the processor has it
     Scalar,
-    /// AVX-512 IFMA, eight signatures abreast
+    /// AVX-512 IFMA, eight signatures in vector lanes
     Ifma,
 }
 

@@ -1,5 +1,5 @@
-//! Field elements and points of several verifications abreast. Their operations stand side by side
-//! in the program and do not wait for each other, which keeps a processor's units busy: alone, each
+//! Field elements and points of several verifications, interleaved for instruction-level parallelism:
+//! their operations do not depend on each other, which keeps a processor's units busy; alone, each
 //! waits for the one before.
 
 use super::field::{Arithmetic, Fe};

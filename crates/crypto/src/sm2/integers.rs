@@ -18,7 +18,7 @@ use tercio_unsafe_lanes::{GENERATOR_WINDOW, KEY_WINDOW};
 /// How many keys of a few signatures share an inversion: enough that the share of each is small.
 const SHARING: usize = 32;
 
-/// How many of them stand abreast, so that one need not wait for the other.
+/// How many of them are interleaved, so that one need not wait for the other.
 const ABREAST: usize = 4;
 /// From how many questions on [`together`] is faster: with tables it is from 96, without from 160.
 pub(super) const MANY: usize = 160;

@@ -98,7 +98,7 @@ fn odd_multiples<const N: usize>(
     multiples
 }
 
-/// Points that take every step together, N of them abreast.
+/// Points that take every step together, N of them interleaved.
 #[derive(Clone)]
 struct Sums<A, const N: usize> {
     x: Vec<Elements<A, N>>,

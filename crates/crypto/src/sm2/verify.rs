@@ -26,7 +26,7 @@ pub enum Backend {
     Portable,
     /// 64-bit integers, with MULX where the processor has it.
     Scalar,
-    /// AVX-512 IFMA, eight signatures abreast.
+    /// AVX-512 IFMA, eight signatures in vector lanes.
     Ifma,
 }
 
@@ -112,7 +112,7 @@ impl Engine {
     }
 }
 
-/// How many of a few signatures are computed abreast with MULX: more gain little, and hold more than the
+/// How many of a few signatures are interleaved with MULX: more gain little, and hold more than the
 /// first cache.
 #[cfg(target_arch = "x86_64")]
 const MULX_ABREAST: usize = 4;

@@ -1,8 +1,8 @@
-//! Clients whose frames are of no use, time and again.
+//! A rate limit on useless frames of a client.
 //!
 //! A frame of a client that is refused, repeated or false costs something all the same: reading
 //! it, checking it, saying so. An honest client sends some, after a loss, say, but not more than it
-//! may have in flight in a moment. Beyond that its frames are dropped unseen until the moment is
+//! may have in flight in a moment. Beyond that its frames are dropped unread until the window is
 //! over (f31).
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use tercio_consensus::Instant;
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{ClientId, WINDOW};
 
-/// How long the moment is.
+/// The window of the rate limit.
 const MOMENT: Duration = Duration::from_millis(100);
 /// How many useless frames a client may send in it.
 const TOLERATED: u64 = 2 * WINDOW;

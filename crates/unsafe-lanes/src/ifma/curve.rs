@@ -1,4 +1,4 @@
-//! Points of y^2 = x^3 - 3 x + b, eight abreast, in Jacobian coordinates (X / Z^2, Y / Z^3).
+//! Points of y^2 = x^3 - 3 x + b, eight in vector lanes, in Jacobian coordinates (X / Z^2, Y / Z^3).
 //!
 //! The formulas do not cover an addition of equal or opposite points, nor infinity. When one
 //! happens, H = 0 gives Z = 0, and Z stays zero through every later doubling and addition: a sum

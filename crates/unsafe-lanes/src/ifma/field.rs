@@ -1,4 +1,4 @@
-//! The field modulo p = 2^256 - 2^224 - 2^96 + 2^64 - 1, eight elements abreast: five limbs of 52
+//! The field modulo p = 2^256 - 2^224 - 2^96 + 2^64 - 1, eight elements in vector lanes: five limbs of 52
 //! bits a register, Montgomery form with R = 2^260.
 //!
 //! An [`Fe`] has limbs below 2^52 and so a value below 2^260 = 16.0 p; a [`Sum`] has signed limbs
