@@ -14,7 +14,7 @@ import sys
 IO = {"mio", "rustix", "socket2", "tokio", "crossbeam-channel", "tempfile"}
 SERIALIZERS = {"serde", "serde_json", "toml"}
 STAGES = {
-    "tercio-consensus", "tercio-ledger", "tercio-execution", "tercio-nic", "tercio-transport",
+    "tercio-consensus", "tercio-ledger", "tercio-execution", "tercio-verify", "tercio-transport",
 }
 JOINED = {"tercio-replica", "tercio-client", "tercio-sim", "tercio-bench", "tercio"}
 APPS = {"tercio-counter", "tercio-exchange", "tercio-kv", "tercio-bank"}
@@ -26,7 +26,7 @@ MUST_NOT_KNOW = {
     "tercio-consensus": IO | SERIALIZERS | (STAGES - {"tercio-consensus"}) | JOINED | APPS,
     "tercio-ledger": {"mio", "tokio"} | SERIALIZERS | (STAGES - {"tercio-ledger"}) | JOINED | APPS,
     "tercio-execution": {"mio", "tokio"} | SERIALIZERS | (STAGES - {"tercio-execution"}) | JOINED,
-    "tercio-nic": IO | SERIALIZERS | (STAGES - {"tercio-nic"}) | JOINED | APPS,
+    "tercio-verify": IO | SERIALIZERS | (STAGES - {"tercio-verify"}) | JOINED | APPS,
     "tercio-transport": {"tokio"} | SERIALIZERS | (STAGES - {"tercio-transport"}) | JOINED | APPS,
     "tercio-client": {"tercio-replica", "tercio-ledger", "tercio-consensus"} | APPS,
 }
@@ -37,7 +37,6 @@ MUST_NOT_NAME = {"tercio-sim": {"tercio-transport", "mio", "rustix", "tokio"}}
 OURS = STAGES | JOINED | APPS | {"tercio-types", "tercio-wire", "tercio-crypto"}
 for name in ("tercio-prism", "tercio-unsafe-sys"):
     MUST_NOT_KNOW[name] = {"mio", "tokio"} | OURS
-MUST_NOT_KNOW["tercio-unsafe-heap"] = IO | SERIALIZERS | OURS
 for app in APPS:
     MUST_NOT_KNOW[app] = IO | (STAGES - {"tercio-execution"}) | JOINED
 

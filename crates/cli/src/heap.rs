@@ -24,7 +24,7 @@ impl Heap {
     pub(crate) fn tidy(&mut self) {
         let begin = tercio_bench::now();
         if self.next.is_none_or(|next| next <= begin) {
-            tercio_unsafe_heap::release();
+            tercio_unsafe_sys::release_heap();
             let end = tercio_bench::now();
             self.next = Some(end + pause_after(end - begin));
         }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  frames ──► OrderStage ──ToLog──────► LogStage      write-ahead log, blocks, certificates,
-//!             nic, consensus  ◄─ToOrder─              snapshots, blocks for others
+//!             verify, consensus ◄─ToOrder─              snapshots, blocks for others
 //!             catch-up    ──ToExecute─► ExecuteStage  engine, application, replies
 //!                         ◄─ToOrder───      └──ToLog──► LogStage
 //! ```

@@ -6,9 +6,8 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
-use tercio_bench::network;
 use tercio_bench::process::{self, ReplicaProcess};
-use tercio_bench::{now, pause, poll_until, reports};
+use tercio_bench::{network, now, pause, poll_until, reports};
 use tercio_replica::report::ReplicaReport;
 
 /// How long each step may take before the demonstration is given up.

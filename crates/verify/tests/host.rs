@@ -4,11 +4,11 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tercio_crypto::{Claim, Instance, Keyring, SecretKey};
-use tercio_nic::{Dropped, Gather, HostNic, Inbound, Outcome, Plain};
 use tercio_types::{
     Authenticator, ChainId, ClientId, ClientInfo, Epoch, FaultModel, Member, Membership, OpKind,
     Package, Principal, ReplicaId, RequestSeq, SignatureBytes, Suite, Tag,
 };
+use tercio_verify::{Dropped, Gather, HostVerify, Inbound, Outcome, Plain};
 use tercio_wire::{
     DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content, package_from_content,
     request_key,
@@ -57,17 +57,17 @@ fn replica(i: u16) -> Principal {
     Principal::Replica(ReplicaId(i))
 }
 
-fn nic() -> HostNic<Word> {
-    HostNic::new(ring(replica(1), secret(1)), Gather::default())
+fn verifier() -> HostVerify<Word> {
+    HostVerify::new(ring(replica(1), secret(1)), Gather::default())
 }
 
 /// What comes of a frame when nothing else is at hand.
 fn receive(
-    nic: &mut HostNic<Word>,
+    verifier: &mut HostVerify<Word>,
     from: Principal,
     bytes: &Bytes,
 ) -> Result<Inbound<Word>, Dropped> {
-    nic.receive(from, bytes).unwrap_or_else(|| nic.decide().pop().expect("it waited").1)
+    verifier.receive(from, bytes).unwrap_or_else(|| verifier.decide().pop().expect("it waited").1)
 }
 
 /// A package of the client under MACs, and the content that the client sends.
@@ -90,61 +90,61 @@ fn of_replica(message: &impl Message) -> Bytes {
 
 #[test]
 fn what_is_good_comes_through_as_what_it_is() {
-    let mut nic = nic();
+    let mut verifier = verifier();
     let (package, content) = package();
     let frame = Frame { key: request_key(&package), auth: package.auth.clone(), body: content };
     let client = Principal::Client(CLIENT);
-    let Ok(Inbound::Request(request)) = receive(&mut nic, client, &frame.to_bytes()) else {
+    let Ok(Inbound::Request(request)) = receive(&mut verifier, client, &frame.to_bytes()) else {
         panic!("a request");
     };
     assert_eq!(request.message.0, package);
     let forward = of_replica(&Forward(package));
-    let Ok(Inbound::Forward(forward)) = receive(&mut nic, replica(0), &forward) else {
+    let Ok(Inbound::Forward(forward)) = receive(&mut verifier, replica(0), &forward) else {
         panic!("a forwarded request");
     };
     assert!(forward.doubts().is_empty());
     let word = of_replica(&Word(20));
-    let Ok(Inbound::Protocol(word)) = receive(&mut nic, replica(0), &word) else {
+    let Ok(Inbound::Protocol(word)) = receive(&mut verifier, replica(0), &word) else {
         panic!("a message of the protocol");
     };
     assert_eq!((word.message.0, word.sender()), (20, replica(0)));
     for kind in [Kind::FETCH_BLOCKS, Kind::BLOCKS] {
         let plain = of_replica(&Plain { kind, seq: 4, body: Bytes::from_static(b"body") });
-        let message = match receive(&mut nic, replica(0), &plain) {
+        let message = match receive(&mut verifier, replica(0), &plain) {
             Ok(Inbound::FetchBlocks(m)) if kind == Kind::FETCH_BLOCKS => m,
             Ok(Inbound::Blocks(m)) if kind == Kind::BLOCKS => m,
             other => panic!("{other:?}"),
         };
         assert_eq!((message.message.seq, &message.message.body[..]), (4, &b"body"[..]));
     }
-    assert!(nic.dropped().is_empty());
+    assert!(verifier.dropped().is_empty());
 }
 
 /// The sender vouches for a client's tag that is no good for us: the message comes through, in
 /// doubt. A signature that is no good does not.
 #[test]
 fn a_clients_bad_tag_inside_is_a_doubt_and_a_bad_signature_is_not() {
-    let mut nic = nic();
+    let mut verifier = verifier();
     let (mut package, _) = package();
     package.auth = vec![Tag::default(); 4].into();
     let Ok(Inbound::Forward(forward)) =
-        receive(&mut nic, replica(0), &of_replica(&Forward(package.clone())))
+        receive(&mut verifier, replica(0), &of_replica(&Forward(package.clone())))
     else {
         panic!("a forwarded request");
     };
     assert_eq!(forward.doubts(), [CLIENT]);
     package.auth = SignatureBytes::new(&[0; 64]).unwrap().into();
-    let result = receive(&mut nic, replica(0), &of_replica(&Forward(package)));
+    let result = receive(&mut verifier, replica(0), &of_replica(&Forward(package)));
     assert!(matches!(result, Err(Dropped::Reject(_))));
-    assert_eq!(*nic.dropped(), BTreeMap::from([("bad_signature", 1)]));
+    assert_eq!(*verifier.dropped(), BTreeMap::from([("bad_signature", 1)]));
 }
 
 #[test]
 fn each_drop_is_counted_by_its_reason() {
-    let mut nic = nic();
+    let mut verifier = verifier();
     let word = of_replica(&Word(20));
     let mut expect = |from, bytes: &Bytes, dropped: Dropped| {
-        assert_eq!(receive(&mut nic, from, bytes).unwrap_err(), dropped);
+        assert_eq!(receive(&mut verifier, from, bytes).unwrap_err(), dropped);
     };
     expect(replica(2), &word, Dropped::NotThePeer { claimed: replica(0), peer: replica(2) });
     let reply = of_replica(&Word(Kind::REPLY.0));
@@ -156,7 +156,7 @@ fn each_drop_is_counted_by_its_reason() {
         Dropped::Decode(DecodeError::Version { found: 9, expected: 2 }),
     );
     let counted = [("not_the_peer", 1), ("wrong_kind", 1), ("wrong_version", 1)];
-    assert_eq!(*nic.dropped(), BTreeMap::from(counted));
+    assert_eq!(*verifier.dropped(), BTreeMap::from(counted));
 }
 
 /// Requests of many clients, each under its signature.
@@ -218,41 +218,41 @@ fn what(outcome: &Outcome<Word>) -> (Principal, Result<u64, &'static str>) {
 /// it came.
 #[test]
 fn signatures_of_many_clients_are_checked_together() {
-    let (mut nic, signers) = (nic(), Signers::new());
+    let (mut verifier, signers) = (verifier(), Signers::new());
     let mut expected = vec![];
     for number in 1..=3 {
         for i in 0..5 {
             let (from, bytes) = signers.request(i, number, 100);
             let bad = (i, number) == (2, 2);
             let bytes = if bad { spoilt(&bytes) } else { bytes };
-            assert!(nic.receive(from, &bytes).is_none());
+            assert!(verifier.receive(from, &bytes).is_none());
             expected.push((from, if bad { Err("bad_signature") } else { Ok(number) }));
         }
     }
-    assert!(nic.waits() && !nic.is_full());
-    let outcomes: Vec<_> = nic.decide().iter().map(what).collect();
+    assert!(verifier.waits() && !verifier.is_full());
+    let outcomes: Vec<_> = verifier.decide().iter().map(what).collect();
     assert_eq!(outcomes, expected);
-    assert_eq!((nic.checked().signatures, nic.checked().batches), (15, 1));
-    assert_eq!(*nic.dropped(), BTreeMap::from([("bad_signature", 1)]));
-    assert!(!nic.waits() && nic.decide().is_empty());
-    assert_eq!(nic.checked().batches, 1, "nothing waited");
+    assert_eq!((verifier.checked().signatures, verifier.checked().batches), (15, 1));
+    assert_eq!(*verifier.dropped(), BTreeMap::from([("bad_signature", 1)]));
+    assert!(!verifier.waits() && verifier.decide().is_empty());
+    assert_eq!(verifier.checked().batches, 1, "nothing waited");
 }
 
 /// What needs no signature does not wait, but for what came before it on its link.
 #[test]
 fn frames_of_a_link_keep_their_order_and_others_do_not_wait() {
-    let (mut nic, signers) = (nic(), Signers::new());
-    let push = |nic: &mut HostNic<Word>, (from, bytes): (Principal, Bytes)| {
-        nic.receive(from, &bytes).map(|result| what(&(from, result)).1)
+    let (mut verifier, signers) = (verifier(), Signers::new());
+    let push = |verifier: &mut HostVerify<Word>, (from, bytes): (Principal, Bytes)| {
+        verifier.receive(from, &bytes).map(|result| what(&(from, result)).1)
     };
-    assert_eq!(push(&mut nic, signers.question(0, 1)), Some(Ok(1)));
-    assert_eq!(push(&mut nic, signers.request(0, 2, 10)), None);
-    assert_eq!(push(&mut nic, signers.question(0, 3)), None);
-    assert_eq!(push(&mut nic, signers.question(1, 4)), Some(Ok(4)));
-    assert_eq!(push(&mut nic, signers.request(0, 5, 10)), None);
-    let numbers: Vec<_> = nic.decide().iter().map(|outcome| what(outcome).1).collect();
+    assert_eq!(push(&mut verifier, signers.question(0, 1)), Some(Ok(1)));
+    assert_eq!(push(&mut verifier, signers.request(0, 2, 10)), None);
+    assert_eq!(push(&mut verifier, signers.question(0, 3)), None);
+    assert_eq!(push(&mut verifier, signers.question(1, 4)), Some(Ok(4)));
+    assert_eq!(push(&mut verifier, signers.request(0, 5, 10)), None);
+    let numbers: Vec<_> = verifier.decide().iter().map(|outcome| what(outcome).1).collect();
     assert_eq!(numbers, [Ok(2), Ok(3), Ok(5)]);
-    assert_eq!(push(&mut nic, signers.question(0, 6)), Some(Ok(6)));
+    assert_eq!(push(&mut verifier, signers.question(0, 6)), Some(Ok(6)));
 }
 
 /// What waits is bounded by signatures, by frames and by bytes.
@@ -260,12 +260,12 @@ fn frames_of_a_link_keep_their_order_and_others_do_not_wait() {
 fn a_batch_is_full_by_signatures_by_frames_and_by_bytes() {
     let signers = Signers::new();
     let gather = Gather { signatures: 4, bytes: 10_000 };
-    let fresh = || HostNic::<Word>::new(ring(replica(1), secret(1)), gather);
+    let fresh = || HostVerify::<Word>::new(ring(replica(1), secret(1)), gather);
     let fills = |frames: &[(Principal, Bytes)]| {
-        let mut nic = fresh();
+        let mut verifier = fresh();
         let full = |(from, bytes): &(Principal, Bytes)| {
-            assert!(nic.receive(*from, bytes).is_none());
-            nic.is_full()
+            assert!(verifier.receive(*from, bytes).is_none());
+            verifier.is_full()
         };
         frames.iter().map(full).collect::<Vec<_>>()
     };
@@ -287,7 +287,7 @@ fn a_short_request_is_copied_out_of_its_buffer() {
     let frame = Frame { key: request_key(&package), auth: package.auth, body: content };
     let buffer = Bytes::from([&frame.to_bytes()[..], &[0; 100_000]].concat());
     let bytes = buffer.slice(..buffer.len() - 100_000);
-    let received = receive(&mut nic(), Principal::Client(CLIENT), &bytes).unwrap();
+    let received = receive(&mut verifier(), Principal::Client(CLIENT), &bytes).unwrap();
     drop(bytes);
     assert!(buffer.is_unique(), "nobody else holds the buffer");
     drop(received);

@@ -1,4 +1,4 @@
-//! Where `crates/prism` needs `unsafe`, it is here, behind safe interfaces, and every block says
+//! Calls of the system and the processor that need `unsafe`, behind safe interfaces; every block says
 //! why it is sound:
 //!
 //! - [`Words`]: memory that the system maps, private or shared with other processes, as atomic
@@ -8,13 +8,16 @@
 //! - [`prefetch`] and [`prefetch_to_write`]: ask the processor for cache lines; [`demote`]: lets go
 //!   of them.
 //! - [`Inbox`] and [`Outbox`]: many datagrams a system call, with segmentation offload.
+//! - [`release_heap`]: gives memory that the program has freed back to the system.
 
 mod block;
 mod datagrams;
+mod heap;
 mod words;
 
 pub use block::{load_words, store_words};
 pub use datagrams::{Inbox, MAX_SEGMENTS, Outbox, coalesce_on_receipt};
+pub use heap::release_heap;
 pub use words::Words;
 
 use std::sync::atomic::AtomicU64;

@@ -23,7 +23,7 @@ fn what_lies_between_live_allocations_comes_back() {
     let live: Vec<_> = pairs.into_iter().map(|(_, live)| live).collect();
     let most = (BLOCK * BLOCKS / 4 * 3) as i64;
     assert!(full - resident() < most / 8, "the allocator keeps them");
-    assert!(tercio_unsafe_heap::release());
+    assert!(tercio_unsafe_sys::release_heap());
     let came_back = full - resident();
     assert!(came_back > most, "{came_back} of {} bytes", BLOCK * BLOCKS);
     assert!(live.iter().all(|live| live[63] == 1));

@@ -1,7 +1,7 @@
 //! The results of a package as bytes: what replicas answer and clients compare.
 //!
 //! ```text
-//! list (tercio_wire::list) of one item an operation: status: u8 | result
+//! list ([`list`]) of one item an operation: status: u8 | result
 //! status  0 executed  1 beyond window  2 no longer kept  3 unsupported  4 declined
 //! ```
 //! Only an executed operation's result has bytes, and a declined one's, which say why. The bytes
@@ -9,10 +9,10 @@
 //! operation's the number (u64) of the client that was added. There is no view and no block in it,
 //! so that correct replicas give equal bytes whenever they answer.
 
+use crate::{DecodeError, Reader, list};
 use bytes::Bytes;
 use tercio_crypto::{merkle_leaf, merkle_root};
-use tercio_types::{ClientId, Digest, ReplicaId, RequestSeq, Suite};
-use tercio_wire::{DecodeError, Reader, list};
+use tercio_types::{ClientId, Digest, RequestSeq, Suite};
 
 /// The most results in a package's reply: as many as a package can have operations.
 const MAX_RESULTS: usize = 1 << 16;
@@ -37,28 +37,17 @@ pub enum OpResult {
 /// The status byte before a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Status {
+pub enum ResultStatus {
+    /// [`OpResult::Executed`].
     Executed = 0,
+    /// [`OpResult::BeyondWindow`].
     BeyondWindow = 1,
+    /// [`OpResult::NoLongerKept`].
     NoLongerKept = 2,
+    /// [`OpResult::Unsupported`].
     Unsupported = 3,
+    /// [`OpResult::Declined`].
     Declined = 4,
-}
-
-/// The answer to a package.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PackageReply {
-    /// Who asked.
-    pub client: ClientId,
-    /// The number of the first operation.
-    pub first: RequestSeq,
-    /// The replica that answers with `body`; the others answer with `digest`. `None` when the
-    /// package was sent again: then everybody answers with `body`.
-    pub replier: Option<ReplicaId>,
-    /// The results, as [`encode_results`] writes them.
-    pub body: Bytes,
-    /// What names the results: see [`results_digest`].
-    pub digest: Digest,
 }
 
 /// The digest of a package's results: the Merkle root over one leaf an operation, with the client,
@@ -86,12 +75,8 @@ pub fn results_digest(
 }
 
 /// The leaf of an operation in its package's results tree. `result` starts with the status byte.
-pub(crate) fn result_leaf(
-    suite: Suite,
-    client: ClientId,
-    seq: RequestSeq,
-    result: &[u8],
-) -> Digest {
+#[must_use]
+pub fn result_leaf(suite: Suite, client: ClientId, seq: RequestSeq, result: &[u8]) -> Digest {
     merkle_leaf(suite, &[&client.0.to_le_bytes(), &seq.0.to_le_bytes(), result])
 }
 
@@ -101,14 +86,14 @@ pub fn encode_results(results: &[OpResult]) -> Bytes {
     let mut out = Vec::new();
     list::encode(&mut out, results.len(), |i, out| match &results[i] {
         OpResult::Executed(result) => {
-            out.push(Status::Executed as u8);
+            out.push(ResultStatus::Executed as u8);
             out.extend_from_slice(result);
         }
-        OpResult::BeyondWindow => out.push(Status::BeyondWindow as u8),
-        OpResult::NoLongerKept => out.push(Status::NoLongerKept as u8),
-        OpResult::Unsupported => out.push(Status::Unsupported as u8),
+        OpResult::BeyondWindow => out.push(ResultStatus::BeyondWindow as u8),
+        OpResult::NoLongerKept => out.push(ResultStatus::NoLongerKept as u8),
+        OpResult::Unsupported => out.push(ResultStatus::Unsupported as u8),
         OpResult::Declined(why) => {
-            out.push(Status::Declined as u8);
+            out.push(ResultStatus::Declined as u8);
             out.extend_from_slice(why);
         }
     });
@@ -126,7 +111,11 @@ pub fn decode_results(body: &Bytes, suite: Suite) -> Result<Vec<OpResult>, Decod
     items.iter().map(decode_result).collect()
 }
 
-pub(crate) fn decode_result(item: Bytes) -> Result<OpResult, DecodeError> {
+/// Reads the result of one operation.
+///
+/// # Errors
+/// When the bytes are no canonical result.
+pub fn decode_result(item: Bytes) -> Result<OpResult, DecodeError> {
     let (&status, result) = item.split_first().ok_or(DecodeError::Truncated("result"))?;
     match status {
         0 => Ok(OpResult::Executed(item.slice(1..))),

@@ -1,6 +1,6 @@
 //! Where a frame becomes a verified message, or is dropped with a reason.
 //!
-//! [`HostNic`] does it on the CPU: bytes -> [`tercio_wire::Frame`] -> message -> every claim in it
+//! [`HostVerify`] does it on the CPU: bytes -> [`tercio_wire::Frame`] -> message -> every claim in it
 //! checked against the keys of the epoch. Parse and check once, here; behind it data is typed and
 //! believed. Signatures are checked many at a time, whoever they came from.
 //!
@@ -9,4 +9,4 @@
 
 mod host;
 
-pub use host::{Dropped, Gather, HostNic, Inbound, Outcome, Plain};
+pub use host::{Dropped, Gather, HostVerify, Inbound, Outcome, Plain};

@@ -177,7 +177,7 @@ pub type Outcome<M> = (Principal, Result<Inbound<M>, Dropped>);
 /// frames in decides no later than when [`Self::is_full`] says so, which bounds what waits, and
 /// when no more frames are at hand.
 #[derive(Debug)]
-pub struct HostNic<M> {
+pub struct HostVerify<M> {
     keyring: Keyring,
     gather: Gather,
     waiting: Vec<(Principal, Held<M>)>,
@@ -188,7 +188,7 @@ pub struct HostNic<M> {
     dropped: BTreeMap<&'static str, u64>,
 }
 
-impl<M: Message> HostNic<M> {
+impl<M: Message> HostVerify<M> {
     /// Verifies with the keys of `keyring`, in the name of its owner.
     #[must_use]
     pub fn new(keyring: Keyring, gather: Gather) -> Self {
