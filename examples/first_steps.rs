@@ -5,16 +5,13 @@
 //! ```
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
-use tercio_bench::local::LocalNetwork;
-use tercio_bench::network::Spec;
-use tercio_kv::{Command, Query, Reply};
-use tercio_replica::App;
-use tercio_wire::Encode;
+use tercio::{Encode, LocalNetwork, Spec};
+use tercio_kv::{Command, Query, Reply, Settings};
+use tercio_registry::KvKind;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Four replicas tolerate one that crashes or lies. Keys and ports are made up.
-    let app = App::named("kv").expect("an application of this build");
-    let network = LocalNetwork::start(Spec { app, ..Spec::default() })?;
+    let network = LocalNetwork::start(Spec::new(KvKind::app(Settings::default())))?;
     let mut client = network.client(0)?;
 
     // An operation is bytes; what they mean is the application's business. The result comes when

@@ -6,12 +6,12 @@
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
 use std::time::Duration;
-use tercio_bench::local::LocalNetwork;
-use tercio_bench::network::Spec;
+use tercio::{LocalNetwork, Spec};
+use tercio_registry::CounterKind;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The counter adds one an operation; its result is the total in eight bytes.
-    let network = LocalNetwork::start(Spec::default())?;
+    let network = LocalNetwork::start(Spec::of::<CounterKind>(Default::default()))?;
     let client = network.client(0)?.into_async()?;
 
     // All of them are in flight at once: a call needs nobody to poll it.

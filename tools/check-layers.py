@@ -14,32 +14,54 @@ import sys
 IO = {"mio", "rustix", "socket2", "tokio", "crossbeam-channel", "tempfile"}
 SERIALIZERS = {"serde", "serde_json", "toml"}
 STAGES = {
-    "tercio-consensus", "tercio-ledger", "tercio-execution", "tercio-nic", "tercio-transport",
+    "tercio-consensus", "tercio-ledger", "tercio-execution", "tercio-verify", "tercio-transport",
 }
-JOINED = {"tercio-replica", "tercio-client", "tercio-sim", "tercio-bench", "tercio"}
+# What stands on the stages, up to whole networks and programs.
+JOINED = {
+    "tercio-genesis", "tercio-replica", "tercio-client", "tercio-network", "tercio-cli", "tercio",
+}
+# What looks at the product from outside: nothing of the product stands on it.
+OUTSIDE = {"tercio-sim", "tercio-bench"}
 APPS = {"tercio-counter", "tercio-exchange", "tercio-kv", "tercio-bank"}
+ALL_APPS = APPS | {"tercio-registry"}
+ABOVE = JOINED | OUTSIDE | ALL_APPS
 
 MUST_NOT_KNOW = {
-    "tercio-types": IO | SERIALIZERS | STAGES | JOINED | APPS | {"tercio-wire", "tercio-crypto"},
-    "tercio-crypto": IO | SERIALIZERS | STAGES | JOINED | APPS | {"tercio-wire"},
-    "tercio-wire": IO | SERIALIZERS | STAGES | JOINED | APPS,
-    "tercio-consensus": IO | SERIALIZERS | (STAGES - {"tercio-consensus"}) | JOINED | APPS,
-    "tercio-ledger": {"mio", "tokio"} | SERIALIZERS | (STAGES - {"tercio-ledger"}) | JOINED | APPS,
-    "tercio-execution": {"mio", "tokio"} | SERIALIZERS | (STAGES - {"tercio-execution"}) | JOINED,
-    "tercio-nic": IO | SERIALIZERS | (STAGES - {"tercio-nic"}) | JOINED | APPS,
-    "tercio-transport": {"tokio"} | SERIALIZERS | (STAGES - {"tercio-transport"}) | JOINED | APPS,
-    "tercio-client": {"tercio-replica", "tercio-ledger", "tercio-consensus"} | APPS,
+    "tercio-types": IO | SERIALIZERS | STAGES | ABOVE | {"tercio-wire", "tercio-crypto"},
+    "tercio-crypto": IO | SERIALIZERS | STAGES | ABOVE | {"tercio-wire"},
+    "tercio-wire": IO | SERIALIZERS | STAGES | ABOVE,
+    "tercio-consensus": IO | SERIALIZERS | (STAGES - {"tercio-consensus"}) | ABOVE,
+    "tercio-ledger": {"mio", "tokio"} | SERIALIZERS | (STAGES - {"tercio-ledger"}) | ABOVE,
+    "tercio-execution": {"mio", "tokio"} | SERIALIZERS | (STAGES - {"tercio-execution"}) | ABOVE,
+    "tercio-verify": IO | SERIALIZERS | (STAGES - {"tercio-verify"}) | ABOVE,
+    "tercio-transport": {"tokio"} | SERIALIZERS | (STAGES - {"tercio-transport"}) | ABOVE,
+    # How members run is none of its business, nor is any application.
+    "tercio-genesis": {"mio", "tokio", "tercio-verify", "tercio-transport"}
+    | (ABOVE - {"tercio-genesis"}),
+    "tercio-client": {"tercio-replica", "tercio-ledger", "tercio-consensus", "tercio-execution"}
+    | OUTSIDE | ALL_APPS,
+    "tercio-replica": {"tercio-client", "tercio-network"} | OUTSIDE | ALL_APPS,
+    "tercio-network": OUTSIDE | ALL_APPS,
 }
 # Not of its own: the simulator uses the client's core, which does no I/O, but stands in one crate
-# with the client that does.
-MUST_NOT_NAME = {"tercio-sim": {"tercio-transport", "mio", "rustix", "tokio"}}
+# with the client that does. Programs measure, so the command line and what re-exports it reach
+# `bench`; nothing below them may.
+MUST_NOT_NAME = {
+    "tercio-sim": {"tercio-transport", "mio", "rustix", "tokio"},
+    "tercio": {"tercio-bench"},
+}
 # Remote memory stands alone: it knows nothing of the engine and its ledger, nor they of it.
-OURS = STAGES | JOINED | APPS | {"tercio-types", "tercio-wire", "tercio-crypto"}
+OURS = STAGES | ABOVE | {"tercio-types", "tercio-wire", "tercio-crypto"}
 for name in ("tercio-prism", "tercio-unsafe-sys"):
     MUST_NOT_KNOW[name] = {"mio", "tokio"} | OURS
-MUST_NOT_KNOW["tercio-unsafe-heap"] = IO | SERIALIZERS | OURS
 for app in APPS:
-    MUST_NOT_KNOW[app] = IO | (STAGES - {"tercio-execution"}) | JOINED
+    MUST_NOT_KNOW[app] = IO | (STAGES - {"tercio-execution"}) | ABOVE
+MUST_NOT_KNOW["tercio-registry"] = OUTSIDE | (JOINED - {"tercio-genesis"})
+# Only tests have business with these.
+for name in STAGES | JOINED | ALL_APPS:
+    MUST_NOT_KNOW[name] = MUST_NOT_KNOW.get(name, set()) | {
+        "tercio-unsafe-alloc-count", "tercio-unsafe-libcrypto",
+    } - ({"tercio-unsafe-libcrypto"} if name in ("tercio-cli", "tercio") else set())
 
 
 def main():

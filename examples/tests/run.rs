@@ -20,11 +20,3 @@ fn futures() {
     let expected = "100 calls, a total of 100\nthe replicas say 100\n";
     assert_eq!(says(env!("CARGO_BIN_EXE_futures")), expected);
 }
-
-#[test]
-fn own_application() {
-    let said = says(env!("CARGO_BIN_EXE_own_application"));
-    let expected = "Ada: visit 1\nGrace: visit 1\nAda: visit 2\nAda: 2 visits\nnobody: refused by ";
-    assert!(said.starts_with(expected), "{said}");
-    assert!(said.ends_with("the request makes no sense\n"), "{said}");
-}

@@ -17,9 +17,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use tercio_bench::load::{self, Moment, Ops, Pace, Phase, Plan};
-use tercio_bench::network::{self, Network, Replicas, Spec};
 use tercio_kv::{Command, Settings};
-use tercio_replica::genesis::App;
+use tercio_network::{Network, Replicas, Spec};
 use tercio_wire::Encode;
 
 /// How much of the log replicas keep, in bytes.
@@ -34,18 +33,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (value, durability) = (value.parse()?, durability.parse()?);
     let settings = Settings { fill_keys: mib * 1024, ..Settings::default() };
     let retain_bytes = Some(RETAIN_BYTES);
-    let app = App::Kv(settings);
-    let spec = Spec { clients: 2, app, durability, retain_bytes, ..Spec::default() };
+    let app = tercio_registry::KvKind::app(settings);
+    let spec = Spec { clients: 2, durability, retain_bytes, ..Spec::new(app) };
     let folder = tempfile::tempdir()?;
     let dir = folder.path();
     let network = Network::lay_out(dir, &spec)?;
     for id in 0..spec.replicas {
-        let file = network::home(dir, id).join("tercio.toml");
+        let file = tercio_network::home(dir, id).join("tercio.toml");
         let mut file = OpenOptions::new().append(true).open(file)?;
         // The table is the file's last.
         writeln!(file, "snapshot_every = {every}")?;
     }
-    let replicas = Replicas::start(dir, spec.replicas, Some(Path::new(program)))?;
+    let replicas = Replicas::start(dir, spec.replicas, Some(Path::new(program)), &spec.app.apps())?;
     let clients = (0..spec.clients).map(|i| network.client(i, spec.core_settings()));
     let mut clients = clients.collect::<Result<Vec<_>, _>>()?;
     let ops = Ops::new(move |client, number| {
@@ -63,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut seen = BTreeSet::new();
     let outcomes = load::run(&mut clients, &plan, |moment| {
         if let Moment::Tick { .. } = moment {
-            let files = fs::read_dir(network::home(dir, 0).join("data/snapshots"));
+            let files = fs::read_dir(tercio_network::home(dir, 0).join("data/snapshots"));
             let names = files.into_iter().flatten().flatten().map(|file| file.file_name());
             seen.extend(names.map(|name| name.to_string_lossy().replace(".tmp", "")));
         }

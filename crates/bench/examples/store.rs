@@ -12,9 +12,9 @@
 
 use std::ops::Range;
 use std::time::Duration;
-use tercio_bench::now;
 use tercio_execution::{Application, Context, Keyed, Operation, Replies};
 use tercio_kv::{Command, Kv, Settings};
+use tercio_network::now;
 use tercio_types::{ClientId, Digest, Height, RequestSeq, Suite, Timestamp};
 use tercio_wire::Encode;
 

@@ -9,11 +9,11 @@ use crate::Machine;
 use crate::bft::{self, Bft, Offer};
 use crate::figures::round;
 use crate::load::Pace;
-use crate::network::Auth;
 use crate::setup::{BenchError, Running, Settings, Setup};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
+use tercio_network::Auth;
 use tercio_types::Scheme;
 
 /// Themis, page 19: throughput with ECDSA over that with RSA.

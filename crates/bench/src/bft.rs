@@ -10,12 +10,12 @@ use crate::calibrate::{self, Calibration};
 use crate::disk::{self, DiskRate};
 use crate::figures::{LatencyUs, Spread, round};
 use crate::load::{Moment, Outcome, Pace, Phase};
-use crate::network::Replicas;
 use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP, put_on};
-use crate::usage::Usage;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
+use tercio_network::Replicas;
+use tercio_network::usage::Usage;
 
 /// The fractions of the closed loop's rate that are tried, in this order.
 const FRACTIONS: [f64; 10] = [0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.35];

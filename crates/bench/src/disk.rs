@@ -1,12 +1,12 @@
 //! How often the disk makes a write durable, by itself: what `sync` and `group` are held against.
 
 use crate::figures::{Recorder, round};
-use crate::now;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
+use tercio_network::now;
 
 /// How long it is measured.
 const TIME: Duration = Duration::from_millis(500);

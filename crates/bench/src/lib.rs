@@ -3,8 +3,7 @@
 //!
 //! - [`calibrate`] measures the primitives that a replicated request is made of and derives from
 //!   them a ceiling for this machine. Every other figure is reported as a fraction of it.
-//! - [`network`] makes networks on this machine, of processes ([`process`], [`reports`]) or threads, [`local`] one
-//!   in this process to play with; [`load`] puts load on them, open-loop by default. [`bft`] measures
+//! - [`load`] puts load on a network ([`tercio_network`]), open-loop by default. [`bft`] measures
 //!   ordering so, [`backlog`] says whether a load is kept up with, [`auth`] what authenticators cost it, [`fault`] what a dead replica costs, [`overload`] what too much load does,
 //!   [`transfer`] how a replica without its disk comes back.
 //!
@@ -14,21 +13,14 @@ pub mod auth;
 pub mod backlog;
 pub mod bft;
 pub mod calibrate;
-mod clock;
 pub mod disk;
 pub mod fault;
 pub mod figures;
 pub mod load;
-pub mod local;
 mod machine;
-pub mod network;
 pub mod overload;
-pub mod process;
-pub mod reports;
 pub mod setup;
 pub mod transfer;
-pub mod usage;
 pub mod verify;
 
-pub use clock::{now, pause, poll_until, thread_cpu};
 pub use machine::Machine;

@@ -9,7 +9,6 @@ mod outcome;
 
 pub use outcome::{Outcome, PIECE, Piece};
 
-use crate::{now, pause, thread_cpu};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tercio_client::{Client, OpResult, SubmitError, Ticket};
+use tercio_network::{now, pause, thread_cpu};
 use thiserror::Error;
 
 /// Against a hang only: how long the last packages may take when the load is over.
@@ -80,11 +80,16 @@ impl Ops {
         (self.0)(client, number)
     }
 
+    /// Always this operation.
+    #[must_use]
+    pub fn always(op: Bytes) -> Self {
+        Self::new(move |_, _| op.clone())
+    }
+
     /// Always the same bytes, this many.
     #[must_use]
     pub fn of_size(size: usize) -> Self {
-        let op = Bytes::from((0..size).map(|i| i as u8).collect::<Vec<_>>());
-        Self::new(move |_, _| op.clone())
+        Self::always((0..size).map(|i| i as u8).collect::<Vec<_>>().into())
     }
 }
 
@@ -519,14 +524,14 @@ impl<'a> Generator<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::LocalNetwork;
-    use crate::network::Spec;
     use tercio_client::CoreSettings;
+    use tercio_network::LocalNetwork;
+    use tercio_network::Spec;
 
     /// Nobody is there any more who would answer.
     #[test]
     fn what_is_under_way_at_the_end_can_be_given_up() {
-        let network = LocalNetwork::start(Spec::default()).unwrap();
+        let network = LocalNetwork::start(Spec::new(tercio_registry::apps().first())).unwrap();
         let core = CoreSettings { deadline: 4 * DRAIN, ..CoreSettings::default() };
         let mut clients = [network.network().client(0, core).unwrap()];
         network.stop().unwrap();

@@ -11,9 +11,7 @@ use crate::bft::{self, cpu_us_per_request};
 use crate::fault::Fared;
 use crate::figures::round;
 use crate::load::{Moment, Outcome, PIECE, Pace, Phase, Piece, Plan};
-use crate::network::{self, Network, Replicas};
 use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP, put_on};
-use crate::usage::Usage;
 use bytes::Bytes;
 use serde::Serialize;
 use std::iter;
@@ -22,6 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 use tercio_client::{Client, ClientCore, Nanos};
+use tercio_network::usage::Usage;
+use tercio_network::{Network, Replicas};
 use tercio_replica::report::ReplicaReport;
 use tercio_transport::{Limits, Transport};
 use tercio_types::{Principal, View, WINDOW};
@@ -314,7 +314,7 @@ impl Flood {
     /// over, and listens to nothing, until it is over.
     fn run(&self, network: &Network, i: usize, setup: &Setup) {
         let (secret, membership) = (network.client_secret(i).clone(), network.membership().clone());
-        let (me, primary) = (network::client_id(i), membership.primary(View(0)));
+        let (me, primary) = (tercio_network::client_id(i), membership.primary(View(0)));
         let mut settings = setup.spec.core_settings();
         settings.max_outstanding = WINDOW as usize;
         let mut core = ClientCore::new(me, secret.clone(), membership.clone(), settings);

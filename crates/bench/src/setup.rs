@@ -3,15 +3,14 @@
 use crate::backlog::Backlog;
 use crate::calibrate::{self, Calibration};
 use crate::load::{self, LoadError, Moment, Ops, Outcome, Phase, Plan, Then};
-use crate::network::{Network, NetworkError, Replicas, Spec};
-use crate::process::ProcessError;
 use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tercio_client::{Client, ConnectError};
+use tercio_network::process::ProcessError;
+use tercio_network::{Network, NetworkError, Replicas, Spec};
 use tercio_replica::Durability;
-use tercio_replica::genesis::App;
 use thiserror::Error;
 
 /// A rate is kept up with when at least this part of what was offered was achieved, and what waits
@@ -31,6 +30,8 @@ pub struct Setup {
     pub outstanding: usize,
     /// Bytes of a request.
     pub size: usize,
+    /// Bytes of a result, as far as the application was told them; otherwise 0.
+    pub reply: usize,
     /// The operations that clients send; without, always the same bytes, [`Self::size`] of them.
     pub ops: Option<Ops>,
 }
@@ -144,7 +145,8 @@ impl Setup {
     /// The same without measuring the machine.
     pub(crate) fn launch(&self, program: Option<&Path>, dir: &Path) -> Result<Running, BenchError> {
         let network = Network::lay_out(dir, &self.spec)?;
-        let mut replicas = Replicas::start(dir, self.spec.replicas, program)?;
+        let mut replicas =
+            Replicas::start(dir, self.spec.replicas, program, &self.spec.app.apps())?;
         let mut core = self.spec.core_settings();
         core.max_outstanding = self.outstanding;
         let clients = (0..self.spec.clients)
@@ -180,7 +182,7 @@ impl Setup {
 
     /// All settings, by name.
     pub(crate) fn settings(&self, processes: bool, pace: &'static str) -> Settings {
-        let Self { spec, package, outstanding, size, .. } = self;
+        let Self { spec, package, outstanding, size, reply, .. } = self;
         let consensus = tercio_consensus::Settings::default();
         Settings {
             replicas: spec.replicas,
@@ -193,10 +195,7 @@ impl Setup {
             },
             layout: spec.layout.under(spec.durability).to_string(),
             size: *size,
-            reply: match &spec.app {
-                App::Counter(counter) => counter.reply,
-                _ => 0,
-            },
+            reply: *reply,
             package: *package,
             clients: spec.clients,
             outstanding: *outstanding,

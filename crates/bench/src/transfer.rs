@@ -14,9 +14,7 @@ use crate::bft::{self, Offer};
 use crate::fault::Fared;
 use crate::figures::{LatencyUs, round};
 use crate::load::{self, Moment, Ops, Outcome, Pace, Phase, Then};
-use crate::network::{self, Replicas};
 use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP, put_on};
-use crate::{now, pause, poll_until};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -28,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tercio_client::Client;
 use tercio_kv::Command;
+use tercio_network::{Replicas, now, pause, poll_until};
 use tercio_replica::report::{ReplicaReport, TransferReport};
 use tercio_wire::Encode;
 
@@ -256,7 +255,7 @@ pub fn run(
             Moment::Begin(1) => said("under load, healthy"),
             Moment::Begin(2) => {
                 said(&format!("under load, without replica {replica} and its disk"));
-                let data = network::home(dir, replica).join("data");
+                let data = tercio_network::home(dir, replica).join("data");
                 struck = replicas.kill(replica).and_then(|()| fs::remove_dir_all(data));
             }
             Moment::Begin(3) => {
@@ -356,7 +355,7 @@ fn settle(setup: &Setup, dir: &Path, replicas: &mut Replicas) -> Result<(), Benc
     let done = poll_until(PATIENCE, || {
         pause(QUIET / LOOKS);
         let writes = |id: u16| -> io::Result<bool> {
-            for file in fs::read_dir(network::home(dir, id).join("data/snapshots"))? {
+            for file in fs::read_dir(tercio_network::home(dir, id).join("data/snapshots"))? {
                 if file?.path().extension().is_some_and(|extension| extension == "tmp") {
                     return Ok(true);
                 }
@@ -398,19 +397,19 @@ fn is_current(reports: &[ReplicaReport], replica: u16, setup: &Setup) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::LocalNetwork;
-    use crate::network::{NetworkError, Spec};
-    use crate::process::{ProcessError, ReplicaProcess};
     use std::collections::BTreeSet;
     use std::sync::mpsc;
     use std::thread;
     use tercio_client::CoreSettings;
+    use tercio_network::LocalNetwork;
+    use tercio_network::process::{ProcessError, ReplicaProcess};
+    use tercio_network::{NetworkError, Spec};
 
     /// The client would wait for its results for an hour.
     #[test]
     fn a_replica_that_ends_while_the_store_is_filled_is_noticed_before_the_client_gives_up() {
         let folder = tempfile::tempdir().unwrap();
-        let network = LocalNetwork::start(Spec::default()).unwrap();
+        let network = LocalNetwork::start(Spec::new(tercio_registry::apps().first())).unwrap();
         let hour = Duration::from_secs(3600);
         let core = CoreSettings { deadline: hour, ..CoreSettings::default() };
         let mut clients = [network.network().client(0, core).unwrap()];

@@ -135,10 +135,10 @@ pub struct VerifyReport {
 
 /// Operations a second of processor time.
 fn rate(time: Duration, mut operations: impl FnMut() -> usize) -> f64 {
-    let (start, mut done) = (crate::thread_cpu(), 0);
+    let (start, mut done) = (tercio_network::thread_cpu(), 0);
     loop {
         done += operations();
-        let spent = crate::thread_cpu() - start;
+        let spent = tercio_network::thread_cpu() - start;
         if spent >= time {
             return done as f64 / spent.as_secs_f64();
         }

@@ -5,8 +5,9 @@ use crate::{folder, output};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use tercio_genesis::replica_home::DATA_DIR;
+use tercio_genesis::{GENESIS_FILE, read_genesis};
 use tercio_ledger::{AuditFailure, AuditProgress, AuditReport, DataDir};
-use tercio_replica::config::{DATA_DIR, GENESIS_FILE, read_genesis};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -118,7 +119,8 @@ pub(crate) fn check(
     progress: &mut dyn FnMut(&AuditProgress),
 ) -> Result<(u16, AuditReport), Flaw> {
     let unusable = |error: &dyn std::fmt::Display| Flaw::Unusable(Failure::new(error));
-    let genesis = read_genesis(&home.join(GENESIS_FILE)).map_err(|e| unusable(&e))?;
+    let genesis =
+        read_genesis(&home.join(GENESIS_FILE), crate::apps()).map_err(|e| unusable(&e))?;
     let membership = genesis.membership().map_err(|e| unusable(&e))?;
     let data = DataDir::open(home.join(DATA_DIR)).map_err(|e| unusable(&e))?;
     let (chain, identity) = (membership.chain(), data.identity());

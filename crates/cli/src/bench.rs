@@ -6,6 +6,7 @@ mod calibrate;
 mod fault;
 mod network;
 mod overload;
+#[cfg(feature = "stock")]
 mod prism;
 mod transfer;
 mod verify;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Transfer(transfer::Args),
     /// Measure remote memory and PRISM-KV, after the paper's figures
     #[command(subcommand)]
+    #[cfg(feature = "stock")]
     Prism(prism::Command),
     /// Measure signature verification on one core, beside OpenSSL and the multipliers' bound
     Verify(verify::Args),
@@ -41,6 +43,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Fault(args) => fault::run(&args),
         Command::Overload(args) => overload::run(&args),
         Command::Transfer(args) => transfer::run(&args),
+        #[cfg(feature = "stock")]
         Command::Prism(command) => prism::run(&command),
         Command::Verify(args) => verify::run(&args),
     }

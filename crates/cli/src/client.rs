@@ -14,18 +14,19 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tercio_bench::network::{CLIENTS, client_home};
 use tercio_crypto::{
     Instance, Keyring, SecretKey, SigningSecret, from_hex, identity_from_text,
     signing_key_from_text, to_hex,
 };
-use tercio_ledger::{DataDir, Identity};
-use tercio_replica::client_home::{
+use tercio_genesis::client_home::{
     CLIENT_FILE, join_as_client, read_client_keys, write_client_keys,
 };
-use tercio_replica::config::{DATA_DIR, GENESIS_FILE, KEY_FILE};
+use tercio_genesis::replica_home::DATA_DIR;
+use tercio_genesis::{ClientHome, GENESIS_FILE, Genesis, KEY_FILE};
+use tercio_ledger::{DataDir, Identity};
+use tercio_network::{CLIENTS, client_home};
+use tercio_replica::ReplicaConfig;
 use tercio_replica::report::STATUS_FILE;
-use tercio_replica::{ClientHome, Genesis, ReplicaConfig};
 use tercio_types::{ClientId, ClientInfo, Principal, ReplicaId, Scheme, SignatureBytes};
 use tercio_wire::approval_key;
 
@@ -253,7 +254,7 @@ fn approve(args: &ApproveArgs) -> Result<(), Failure> {
 
 /// A replica's signature on a client's keys.
 fn approval(home: &Path, info: &ClientInfo) -> Result<(ReplicaId, SignatureBytes), Failure> {
-    let (config, _) = ReplicaConfig::load(home).map_err(Failure::new)?;
+    let (config, _) = ReplicaConfig::load(home, crate::apps()).map_err(Failure::new)?;
     let (id, membership) = (config.node.me, config.node.membership);
     let secret = config.node.secret;
     if membership.member(id).is_none_or(|member| member.key != secret.public()) {
@@ -311,7 +312,7 @@ fn homes(dir: &Path) -> impl Iterator<Item = PathBuf> {
 fn others_sign(dir: &Path) -> Result<bool, Failure> {
     match homes(dir).next() {
         None => Ok(true),
-        Some(home) => Ok(ClientHome::load(&home).map_err(Failure::new)?.signs),
+        Some(home) => Ok(ClientHome::load(&home, crate::apps()).map_err(Failure::new)?.signs),
     }
 }
 

@@ -13,15 +13,15 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
+use tercio_bench::Machine;
 use tercio_bench::figures::{LatencyUs, round};
-use tercio_bench::network::{self, Network, Spec};
-use tercio_bench::process::{self, ReplicaProcess};
-use tercio_bench::{Machine, now, reports};
 use tercio_client::Client;
 use tercio_exchange::flow::Flow;
 use tercio_exchange::replay::Event;
 use tercio_exchange::{Command, Settings};
-use tercio_replica::genesis::App;
+use tercio_network::process::{self, ReplicaProcess};
+use tercio_network::{Network, Spec, now, reports};
+use tercio_registry::ExchangeKind;
 use tercio_replica::report::ReplicaReport;
 
 /// How long a flow without a count runs.
@@ -161,12 +161,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let spec = Spec {
         replicas: args.replicas,
         clients: source.clients(),
-        app: App::Exchange(source.exchange()),
-        ..Spec::default()
+        ..Spec::new(ExchangeKind::app(source.exchange()))
     };
     let network = Network::lay_out(folder.path(), &spec).map_err(Failure::new)?;
     let program = std::env::current_exe().map_err(Failure::new)?;
-    let mut replicas = network::spawn_all(&program, folder.path(), args.replicas)
+    let mut replicas = tercio_network::spawn_all(&program, folder.path(), args.replicas)
         .map_err(|e| folder.failure(e))?;
     let mut clients = (0..source.clients())
         .map(|i| network.client(i, spec.core_settings()))
@@ -297,7 +296,7 @@ fn agreed(reports: &[ReplicaReport]) -> bool {
 
 fn audit_all(dir: &Path, replicas: u16) -> Result<(), String> {
     for id in 0..replicas {
-        audit::check(&network::home(dir, id), &mut |_| {})
+        audit::check(&tercio_network::home(dir, id), &mut |_| {})
             .map_err(|flaw| format!("replica {id}: {flaw}"))?;
     }
     Ok(())
@@ -351,16 +350,15 @@ fn print(r: &Report) {
 mod tests {
     use super::*;
     use std::sync::mpsc;
-    use tercio_bench::local::LocalNetwork;
     use tercio_client::CoreSettings;
+    use tercio_network::LocalNetwork;
 
     /// The client would wait for its results for an hour.
     #[test]
     fn a_replica_that_ends_is_noticed_before_the_clients_give_up() {
         let folder = tempfile::tempdir().unwrap();
         let source = Source::Flow(None);
-        let app = App::Exchange(source.exchange());
-        let network = LocalNetwork::start(Spec { app, ..Spec::default() }).unwrap();
+        let network = LocalNetwork::start(Spec::new(ExchangeKind::app(source.exchange()))).unwrap();
         let hour = Duration::from_secs(3600);
         let core = CoreSettings { deadline: hour, ..CoreSettings::default() };
         let mut clients = [network.network().client(0, core).unwrap()];

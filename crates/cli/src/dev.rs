@@ -2,16 +2,15 @@
 
 use crate::failure::Failure;
 use crate::testnet::app;
-use crate::{output, stop};
+use crate::{apps, output, stop};
 use serde::Serialize;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
-use tercio_bench::network::{self, Network, Spec, free_ports};
-use tercio_replica::config::{GENESIS_FILE, write_secret};
-use tercio_replica::genesis::App;
+use tercio_genesis::{App, GENESIS_FILE, write_secret};
+use tercio_network::{Network, Spec, free_ports};
 
 const REPLICAS: u16 = 4;
 /// How often it is looked whether all replicas still run.
@@ -19,9 +18,9 @@ const WATCH: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The application: counter, exchange, kv, bank
-    #[arg(long, value_name = "APP", default_value = "counter", value_parser = app)]
-    app: App,
+    /// The application [default: the first that this program knows]
+    #[arg(long, value_name = "APP", value_parser = app)]
+    app: Option<App>,
     /// End after the first write
     #[arg(long)]
     once: bool,
@@ -42,19 +41,21 @@ struct Report {
 /// `start` is when the program began: what the first write is timed from.
 pub(crate) fn run(args: &Args, start: Instant) -> Result<(), Failure> {
     let stopped = stop::watch(!args.once)?;
-    let app = args.app.clone();
-    let spec = Spec { name: "dev".into(), replicas: REPLICAS, clients: 2, app, ..Spec::default() };
+    let app = args.app.clone().unwrap_or_else(|| apps().first());
+    let first_write = app.operation(app.example()).map_err(Failure::new)?;
+    let spec = Spec { name: "dev".into(), replicas: REPLICAS, clients: 2, ..Spec::new(app) };
     let sockets = free_ports(REPLICAS).map_err(Failure::new)?;
     let addresses = sockets.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>();
     let addresses = addresses.map_err(Failure::new)?;
     let network = Network::found(&spec, &addresses).map_err(Failure::new)?;
     let replicas = (0..)
         .zip(sockets)
-        .map(|(id, socket)| network::start(network.in_memory(id, socket, &spec), network.genesis()))
+        .map(|(id, socket)| {
+            tercio_network::start(network.in_memory(id, socket, &spec), network.genesis())
+        })
         .collect::<Result<Vec<_>, _>>()
         .map_err(Failure::new)?;
     let mut client = network.client(0, spec.core_settings()).map_err(Failure::new)?;
-    let first_write = args.app.operation(args.app.example()).map_err(Failure::new)?;
     client.call(first_write).map_err(Failure::new)?;
     let took = start.elapsed();
     drop(client);

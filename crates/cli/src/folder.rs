@@ -5,10 +5,9 @@ use crate::failure::Failure;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use tercio_bench::network::{CLIENTS, client_home, home};
-use tercio_replica::Genesis;
-use tercio_replica::client_home::CLIENT_FILE;
-use tercio_replica::config::{GENESIS_FILE, read_genesis};
+use tercio_genesis::client_home::CLIENT_FILE;
+use tercio_genesis::{GENESIS_FILE, Genesis, read_genesis};
+use tercio_network::{CLIENTS, client_home, home};
 
 /// Makes the directory, which must be empty if it exists.
 pub(crate) fn make(dir: &Path) -> Result<(), Failure> {
@@ -24,7 +23,7 @@ pub(crate) fn make(dir: &Path) -> Result<(), Failure> {
 
 /// The genesis of the network in `dir`.
 pub(crate) fn genesis(dir: &Path) -> Result<Genesis, Failure> {
-    read_genesis(&dir.join(GENESIS_FILE)).map_err(Failure::new)
+    read_genesis(&dir.join(GENESIS_FILE), crate::apps()).map_err(Failure::new)
 }
 
 /// The replicas of a network of `n` whose homes are in `dir`.

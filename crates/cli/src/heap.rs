@@ -22,10 +22,10 @@ pub(crate) struct Heap {
 impl Heap {
     /// Gives back what is free, if it is time.
     pub(crate) fn tidy(&mut self) {
-        let begin = tercio_bench::now();
+        let begin = tercio_network::now();
         if self.next.is_none_or(|next| next <= begin) {
-            tercio_unsafe_heap::release();
-            let end = tercio_bench::now();
+            tercio_unsafe_sys::release_heap();
+            let end = tercio_network::now();
             self.next = Some(end + pause_after(end - begin));
         }
     }

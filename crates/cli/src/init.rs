@@ -2,20 +2,20 @@
 //! a home and hands out its public key; one writes all keys into a genesis; each joins it.
 
 use crate::failure::Failure;
-use crate::output;
 use crate::testnet::{app, durability, suite};
+use crate::{apps, output};
 use serde::Serialize;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use tercio_bench::network::Spec;
 use tercio_crypto::{SecretKey, identity_from_text, key_text};
-use tercio_replica::client_home::join_as_client;
-use tercio_replica::config::{
-    KEY_FILE, join_as_replica, read_genesis, read_secret, write_genesis, write_secret,
+use tercio_genesis::client_home::join_as_client;
+use tercio_genesis::replica_home::join_as_replica;
+use tercio_genesis::{
+    App, Genesis, KEY_FILE, SharedSettings, read_genesis, read_secret, write_genesis, write_secret,
 };
-use tercio_replica::genesis::SharedSettings;
-use tercio_replica::{App, Durability, Genesis};
+use tercio_network::Spec;
+use tercio_replica::Durability;
 use tercio_types::{ClientId, ClientInfo, Member, PublicKey, ReplicaId, Suite};
 
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<(), Failure> {
     let joined = match &args.genesis {
         None => None,
         Some(file) => {
-            let genesis = read_genesis(file).map_err(Failure::new)?;
+            let genesis = read_genesis(file, apps()).map_err(Failure::new)?;
             Some(join(args, &secret.public(), file, &genesis)?)
         }
     };
@@ -102,7 +102,7 @@ fn join(
     let InitArgs { dir, durability, .. } = args;
     if let Some(i) = genesis.replicas.iter().position(|member| member.key == *key) {
         let id = ReplicaId(i as u16);
-        let settings = Spec { durability: *durability, ..Spec::default() }.to_toml();
+        let settings = Spec { durability: *durability, ..Spec::new(genesis.app.clone()) }.to_toml();
         join_as_replica(dir, id, genesis, &settings).map_err(Failure::new)?;
         let address = &genesis.replicas[i].address;
         return Ok(format!(
@@ -150,9 +150,9 @@ pub(crate) struct GenesisArgs {
     /// A client's public key, once for each; they are numbered from 1
     #[arg(long = "client", value_name = "KEY")]
     clients: Vec<String>,
-    /// The application: counter, exchange, kv, bank
-    #[arg(long, value_name = "APP", default_value = "counter", value_parser = app)]
-    app: App,
+    /// The application [default: the first that this program knows]
+    #[arg(long, value_name = "APP", value_parser = app)]
+    app: Option<App>,
 }
 
 fn key(suite: Suite, text: &str) -> Result<PublicKey, Failure> {
@@ -191,11 +191,11 @@ pub(crate) fn genesis(args: &GenesisArgs) -> Result<(), Failure> {
         lag: 0,
         replicas: replicas.collect::<Result<_, _>>()?,
         clients: (1..).zip(&args.clients).map(client).collect::<Result<_, _>>()?,
-        app: args.app.clone(),
+        app: args.app.clone().unwrap_or_else(|| apps().first()),
         consensus: SharedSettings::default(),
     };
     // Read back, since keys are looked at there.
-    Genesis::from_toml(&genesis.to_toml(), &args.output).map_err(Failure::new)?;
+    Genesis::from_toml(&genesis.to_toml(), &args.output, apps()).map_err(Failure::new)?;
     write_genesis(&args.output, &genesis).map_err(Failure::new)?;
     output::line(&format!("chain {}", genesis.chain()));
     output::line(&format!(

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::{folder, output};
 use std::path::{Path, PathBuf};
 use tercio_client::{CallError, Client, ClientAuth, Numbers, Read};
-use tercio_replica::{App, ClientHome};
+use tercio_genesis::{App, ClientHome};
 use tercio_types::{ClientId, ClientInfo, ReplicaId, RequestSeq, SignatureBytes};
 
 /// The file of the numbers that a client has used, in its home.
@@ -34,7 +34,7 @@ impl Session {
     /// and waits for it to end.
     pub(crate) fn open(who: &Who) -> Result<Self, Failure> {
         let home = folder::client(&who.dir, who.client.as_deref())?;
-        let opened = ClientHome::load(&home).map_err(Failure::new)?;
+        let opened = ClientHome::load(&home, crate::apps()).map_err(Failure::new)?;
         let membership = opened.membership().map_err(Failure::new)?;
         let ClientHome { client: id, secret, signing, signs, timeout, deadline, connect, .. } =
             opened;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use tercio_bench::figures::round;
-use tercio_bench::{network, usage};
 use tercio_crypto::sm2::Backend;
+use tercio_network::usage;
 use tercio_replica::ReplicaConfig;
 use tercio_replica::report::ReplicaReport;
 use tercio_types::Scheme;
@@ -29,10 +29,10 @@ pub(crate) struct Args {
 /// Runs the replica until it is told to stop. Meanwhile it writes `status.json` into its home, and
 /// a line on standard error for what changes.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let (config, genesis) = ReplicaConfig::load(&args.dir).map_err(Failure::new)?;
+    let (config, genesis) = ReplicaConfig::load(&args.dir, crate::apps()).map_err(Failure::new)?;
     let stopped = stop::watch(args.stop_with_stdin)?;
     let sm2 = genesis.uses(Scheme::Sm2).then_some(config.node.verify.sm2);
-    let replica = network::start(config, &genesis).map_err(Failure::new)?;
+    let replica = tercio_network::start(config, &genesis).map_err(Failure::new)?;
     let pid = std::process::id();
     let start_height = replica.status().height.0;
     let report = || ReplicaReport {

@@ -16,9 +16,9 @@ use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
-use tercio_bench::usage;
-use tercio_replica::Genesis;
-use tercio_replica::config::CONFIG_FILE;
+use tercio_genesis::Genesis;
+use tercio_genesis::replica_home::CONFIG_FILE;
+use tercio_network::usage;
 use tercio_replica::report::ReplicaReport;
 
 /// A replica writes five times a second; one that has not for so long does not answer.
@@ -95,7 +95,8 @@ fn states(dir: &Path, genesis: &Genesis) -> Result<BTreeMap<u16, State>, Failure
     let n = genesis.replicas.len();
     let homes: Vec<(u16, PathBuf)> = if dir.join(CONFIG_FILE).exists() {
         // A home says which replica it is.
-        let (config, _) = tercio_replica::ReplicaConfig::load(dir).map_err(Failure::new)?;
+        let (config, _) =
+            tercio_replica::ReplicaConfig::load(dir, crate::apps()).map_err(Failure::new)?;
         vec![(config.node.me.0, dir.to_owned())]
     } else {
         folder::replicas(dir, n)

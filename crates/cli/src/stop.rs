@@ -59,7 +59,7 @@ impl TemporaryDir {
         let mut error = error.into();
         let dir = self.path().display();
         // Who interrupts us asks for no messages.
-        if let Some(log) = error.log_mut().filter(|_| !tercio_bench::process::were_ended()) {
+        if let Some(log) = error.log_mut().filter(|_| !tercio_network::process::were_ended()) {
             let home = log.parent().and_then(Path::file_name).unwrap_or_default();
             let mut beside = self.path().as_os_str().to_owned();
             beside.push("-");
@@ -94,7 +94,7 @@ pub(crate) fn temporary_dir(prefix: &str) -> Result<TemporaryDir, Failure> {
     let remove = move || {
         if stopped.recv().is_ok() {
             let _removing = held.lock().unwrap_or_else(PoisonError::into_inner);
-            tercio_bench::process::end_all();
+            tercio_network::process::end_all();
             remove(&path);
             std::process::exit(INTERRUPTED);
         }
@@ -110,7 +110,7 @@ fn remove(path: &Path) {
         if fs::remove_dir_all(path).is_ok() || !path.exists() {
             return;
         }
-        tercio_bench::pause(std::time::Duration::from_millis(20));
+        tercio_network::pause(std::time::Duration::from_millis(20));
     }
     crate::output::error(&format!("{} could not be removed", path.display()));
 }

@@ -10,8 +10,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, stdin};
 use std::path::PathBuf;
 use tercio_bench::figures::round;
-use tercio_bench::now;
-use tercio_replica::App;
+use tercio_genesis::App;
+use tercio_network::now;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SubmitArgs {

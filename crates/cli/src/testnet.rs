@@ -1,13 +1,14 @@
 //! `tercio testnet`: all the files of a network on this machine.
 
 use crate::failure::Failure;
-use crate::{folder, output};
+use crate::{apps, folder, output};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::path::PathBuf;
-use tercio_bench::network::{CLIENTS, Network, Spec, client_home, home};
 use tercio_client::ClientAuth;
-use tercio_replica::{App, Durability};
+use tercio_genesis::App;
+use tercio_network::{CLIENTS, Network, Spec, client_home, home};
+use tercio_replica::Durability;
 use tercio_types::{Scheme, Suite};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,9 +26,9 @@ pub(crate) struct Args {
     /// The directory to make; it must be empty or not exist
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// The application: counter, exchange, kv, bank
-    #[arg(long, value_name = "APP", default_value = "counter", value_parser = app)]
-    app: App,
+    /// The application [default: the first that this program knows]
+    #[arg(long, value_name = "APP", value_parser = app)]
+    app: Option<App>,
     /// How many clients
     #[arg(long, value_name = "K", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -54,7 +55,7 @@ pub(crate) struct Args {
 
 /// Reads the name of an application.
 pub(crate) fn app(name: &str) -> Result<App, String> {
-    App::named(name).ok_or_else(|| format!("write one of {}", App::NAMES.join(", ")))
+    apps().named(name).ok_or_else(|| format!("write one of {}", apps().names().join(", ")))
 }
 
 /// Reads the name of a suite.
@@ -100,7 +101,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         name: args.name.clone(),
         replicas: args.replicas,
         clients: args.clients.into(),
-        app: args.app.clone(),
         suite: args.crypto,
         signing: args.signing,
         auth: match args.auth {
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Auth::Signature => ClientAuth::Signature,
         },
         durability: args.durability,
-        ..Spec::default()
+        ..Spec::new(args.app.clone().unwrap_or_else(|| apps().first()))
     };
     let network = Network::lay_out(dir, &spec).map_err(Failure::new)?;
     let genesis = network.genesis();
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::report(args.json, &report, |report| print(report, genesis))
 }
 
-fn print(report: &Report, genesis: &tercio_replica::Genesis) {
+fn print(report: &Report, genesis: &tercio_genesis::Genesis) {
     let line = output::line;
     let dir = report.dir.display();
     for replica in &report.replicas {

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
-use tercio_bench::now;
-use tercio_bench::process::{LOG_FILE, ReplicaProcess};
+use tercio_network::now;
+use tercio_network::process::{LOG_FILE, ReplicaProcess};
 use tercio_replica::report::ReplicaReport;
 
 /// How often the replicas are looked at.

@@ -81,5 +81,5 @@ pub use numbers::{Numbers, NumbersError};
 pub use outcome::{Answer, Completion, Failure, SubmitError};
 pub use query::QueryTicket;
 pub use settings::{ClientAuth, CoreSettings};
-pub use tercio_execution::OpResult;
+pub use tercio_wire::OpResult;
 pub use time::Nanos;

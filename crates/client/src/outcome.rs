@@ -3,9 +3,8 @@
 use crate::{QueryTicket, Ticket};
 use bytes::Bytes;
 use std::time::Duration;
-use tercio_execution::OpResult;
 use tercio_types::{Height, ReplicaId, RequestSeq, View};
-use tercio_wire::{DecodeError, reject::Reason};
+use tercio_wire::{DecodeError, OpResult, reject::Reason};
 use thiserror::Error;
 
 /// Why operations were not taken. Nothing was sent, and no number was used up.

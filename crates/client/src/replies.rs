@@ -7,10 +7,12 @@ use crate::{ClientAuth, Completion, Failure, Nanos};
 use bytes::Bytes;
 use std::time::Duration;
 use tercio_crypto::{Claim, Claimed};
-use tercio_execution::{decode_results, results_digest};
 use tercio_types::{OpKind, ReplicaId, ReplicaSet, RequestSeq, View};
 use tercio_wire::reject::{Reason, Reject};
-use tercio_wire::{Decode, DecodeError, Frame, Kind, Reply, decode_replies, replies_digest};
+use tercio_wire::{
+    Decode, DecodeError, Frame, Kind, Reply, decode_replies, decode_results, replies_digest,
+    results_digest,
+};
 
 /// Shorter replies are copied, so that they do not keep a whole receive buffer alive.
 const COPY_BELOW: usize = 64 << 10;
@@ -159,7 +161,7 @@ impl ClientCore {
     fn complete(
         &mut self,
         first: RequestSeq,
-        outcome: Result<Vec<tercio_execution::OpResult>, Failure>,
+        outcome: Result<Vec<tercio_wire::OpResult>, Failure>,
     ) {
         let pending = self.forget(first).expect("the caller has just seen it");
         if pending.deadline.is_some() {

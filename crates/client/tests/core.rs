@@ -7,11 +7,10 @@ use common::world::{MS, World, did};
 use common::{ME, digest, results};
 use std::time::Duration;
 use tercio_client::{Answer, ClientAuth, CoreSettings, Failure, OpResult, SubmitError, Ticket};
-use tercio_execution::{encode_results, results_digest};
 use tercio_types::{
     Authenticator, Height, OpKind, ReplicaId, RequestSeq, RequestWindow, Suite, Tag,
 };
-use tercio_wire::{Decode, Encode, Frame, Kind, Reply};
+use tercio_wire::{Decode, Encode, Frame, Kind, Reply, encode_results, results_digest};
 
 #[test]
 fn the_primary_alone_is_asked_first_and_can_check_the_package() {

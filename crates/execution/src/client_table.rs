@@ -24,7 +24,6 @@
 //!        the highest one executed; an empty item where nothing is executed
 //! ```
 
-use crate::reply::decode_result;
 use crate::{MerkleMap, Snapshot};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,7 +32,7 @@ use tercio_crypto::hash;
 use tercio_types::{
     ClientId, ClientInfo, Digest, Package, RequestSeq, RequestWindow, Suite, WINDOW,
 };
-use tercio_wire::{Arena, Decode, DecodeError, Encode, Reader, list};
+use tercio_wire::{Arena, Decode, DecodeError, Encode, Reader, decode_result, list};
 
 /// Of how many of a client's highest numbers the results are kept.
 pub const KEPT_REPLIES: u64 = WINDOW;

@@ -16,10 +16,10 @@
 mod answers;
 mod restore;
 
+pub use answers::PackageReply;
 pub use restore::{APP, CLIENT, ENGINE, RestoreError, engine_chunk_holds};
 
 use crate::client_table::{Admission, ClientTable};
-use crate::reply::{PackageReply, Status, results_digest};
 use crate::system::{Decision, decide, membership_digest};
 use crate::{AppError, Application, Context, Operation, Proposal, Replies, TreeTop};
 use answers::Answers;
@@ -32,7 +32,7 @@ use tercio_types::{
     Batch, BlockHeader, Checkpoint, ClientId, Digest, EMPTY_ROOT, Height, Membership, OpKind,
     RequestSeq, RequestWindow, SeqNum, Suite, Timestamp,
 };
-use tercio_wire::{block_hash, list};
+use tercio_wire::{ResultStatus, block_hash, list, results_digest};
 use thiserror::Error;
 
 /// The latest time that a primary can propose, in microseconds since the Unix epoch: however it
@@ -382,7 +382,7 @@ impl Engine {
         let mut body = Vec::new();
         list::encode(&mut body, count, |i, out| match self.clients.kept(client, seq(i)) {
             Some(result) => out.extend_from_slice(result),
-            None => out.push(Status::NoLongerKept as u8),
+            None => out.push(ResultStatus::NoLongerKept as u8),
         });
         let body = Bytes::from(body);
         let digest = results_digest(self.suite, client, first, &body);
@@ -495,12 +495,12 @@ fn run(
 fn read(app: &dyn Application, height: Height, question: &[u8], out: &mut Vec<u8>) {
     match app.query(question) {
         Ok(answer) => {
-            out.push(Status::Executed as u8);
+            out.push(ResultStatus::Executed as u8);
             out.extend_from_slice(&height.0.to_le_bytes());
             out.extend_from_slice(&answer);
         }
         Err(AppError(why)) => {
-            out.push(Status::Declined as u8);
+            out.push(ResultStatus::Declined as u8);
             out.extend_from_slice(why.as_bytes());
         }
     }

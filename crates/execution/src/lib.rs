@@ -15,7 +15,6 @@ mod key_bits;
 mod merkle_map;
 mod pages;
 mod reasons;
-mod reply;
 mod snapshot;
 mod store;
 mod system;
@@ -28,10 +27,10 @@ pub use application::{AppError, Application, Context, Operation, Proposal, Repli
 pub use chunk::CHUNK_BYTES;
 pub use client_table::{KEPT_BYTES, KEPT_REPLIES};
 pub use engine::{
-    APP, CLIENT, Divergence, ENGINE, Engine, Executed, LATEST, RestoreError, engine_chunk_holds,
+    APP, CLIENT, Divergence, ENGINE, Engine, Executed, LATEST, PackageReply, RestoreError,
+    engine_chunk_holds,
 };
 pub use merkle_map::MerkleMap;
-pub use reply::{OpResult, PackageReply, decode_results, encode_results, results_digest};
 pub use snapshot::Snapshot;
 pub use store::Store;
 pub use system::membership_digest;

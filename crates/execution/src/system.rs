@@ -12,12 +12,11 @@
 //!
 //! The cost of a refused operation is bounded: signatures are checked last, and there are f+1.
 
-use crate::reply::Status;
 use bytes::Bytes;
 use tercio_crypto::{Hasher, Instance, public_key, verify_signed};
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{ClientId, ClientInfo, Digest, Membership, ReplicaId, SignatureBytes, SystemOp};
-use tercio_wire::{Decode, approval_key};
+use tercio_wire::{Decode, ResultStatus, approval_key};
 
 /// What a system operation does.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,14 +37,14 @@ impl Decision {
     pub(crate) fn write_result(&self, out: &mut Vec<u8>) {
         match self {
             Self::Add(client, _) | Self::Present(client) => {
-                out.push(Status::Executed as u8);
+                out.push(ResultStatus::Executed as u8);
                 out.extend_from_slice(&client.0.to_le_bytes());
             }
             Self::Decline(why) => {
-                out.push(Status::Declined as u8);
+                out.push(ResultStatus::Declined as u8);
                 out.extend_from_slice(why.as_bytes());
             }
-            Self::Unsupported => out.push(Status::Unsupported as u8),
+            Self::Unsupported => out.push(ResultStatus::Unsupported as u8),
         }
     }
 }

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tercio_crypto::{Instance, Keyring, SecretKey, SigningSecret, hash};
 use tercio_execution::{
-    AppError, Application, Context, Engine, OpResult, Operation, Replies, RestoreError, Snapshot,
-    decode_results, membership_digest,
+    AppError, Application, Context, Engine, Operation, Replies, RestoreError, Snapshot,
+    membership_digest,
 };
 use tercio_types::{
     Authenticator, Batch, ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Height, Member,
     Membership, OpKind, Ops, Package, Principal, PublicKey, ReplicaId, RequestSeq, Scheme, SeqNum,
     SignatureBytes, SigningKey, Suite, SystemOp, Tag, Timestamp,
 };
-use tercio_wire::{Encode, approval_key};
+use tercio_wire::{Encode, OpResult, approval_key, decode_results};
 
 const SUITE: Suite = Suite::Sha256Ed25519;
 /// Of the genesis.

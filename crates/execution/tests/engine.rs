@@ -6,15 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tercio_crypto::{SecretKey, hash, merkle_root};
 use tercio_execution::{
-    AppError, Application, Context, Engine, KEPT_BYTES, KEPT_REPLIES, LATEST, OpResult, Operation,
-    PackageReply, Proposal, Replies, RestoreError, Snapshot, decode_results, membership_digest,
-    results_digest,
+    AppError, Application, Context, Engine, KEPT_BYTES, KEPT_REPLIES, LATEST, Operation,
+    PackageReply, Proposal, Replies, RestoreError, Snapshot, membership_digest,
 };
 use tercio_types::{
     Authenticator, Batch, ChainId, ClientId, Digest, EMPTY_ROOT, Epoch, FaultModel, Height, Member,
     Membership, OpKind, Ops, Package, ReplicaId, RequestSeq, SeqNum, Suite, Tag, Timestamp, WINDOW,
 };
-use tercio_wire::{Encode, block_hash};
+use tercio_wire::{Encode, OpResult, block_hash, decode_results, results_digest};
 
 const SUITE: Suite = Suite::Sha256Ed25519;
 const CHAIN: ChainId = ChainId([3; 32]);

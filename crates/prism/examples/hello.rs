@@ -3,8 +3,10 @@
 use std::error::Error;
 use std::sync::{Arc, atomic::AtomicBool, atomic::AtomicU64, atomic::Ordering};
 use tercio_prism::kv::{driver::Driver, prism::PrismClient, server::Config, server::KvServer};
-use tercio_prism::{client::Client, engine::Engine, memory::Memory, op::Capability};
-use tercio_prism::{server::Options, server::Server, transport::Endpoint};
+use tercio_prism::{
+    client::Client, engine::Engine, memory::Memory, op::Capability, server::Options,
+    server::Server, transport::Endpoint,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let key = Capability(0x5eed); // a secret, in earnest

@@ -1,119 +1,33 @@
-//! A replica's own configuration: its home directory.
+//! A replica's own settings.
 //!
-//! ```text
-//! tercio.toml   this replica's settings
-//! genesis.toml  the network's (crate::genesis)
-//! key           the secret of its identity, mode 0600
-//! data/         what it writes (tercio_ledger::DataDir)
-//! ```
+//! Its home ([`tercio_genesis::replica_home`]) holds them in `tercio.toml`.
 //!
 //! `docs/configuration.md` has every key with its default, and a test that holds it to the parser.
 
-use crate::genesis::{Genesis, GenesisError};
 use crate::sync::SyncSettings;
-use crate::toml_error::{At, Source};
 use crate::{Layout, NoLog, NodeSettings, VerifySettings};
 use serde::Deserialize;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tercio_consensus::{MAX_PACKAGE, Settings};
 use tercio_crypto::SecretKey;
 use tercio_crypto::sm2::{Backend, Unavailable};
-use tercio_ledger::{BlockLogSettings, DataDir, DataDirError, Identity, MemStorage, WalSettings};
+use tercio_genesis::replica_home::{CONFIG_FILE, DATA_DIR};
+use tercio_genesis::{
+    Apps, At, ConfigError, FileError, GENESIS_FILE, Genesis, KEY_FILE, Source, read_genesis,
+    read_secret, read_text,
+};
+use tercio_ledger::{BlockLogSettings, MemStorage, WalSettings};
 use tercio_transport::{Limits, Listen};
 use tercio_types::ReplicaId;
-use thiserror::Error;
-use zeroize::Zeroizing;
 
-pub use crate::toml_error::FileError;
-
-/// The file of a replica's own settings.
-pub const CONFIG_FILE: &str = "tercio.toml";
-/// The file of the network's genesis.
-pub const GENESIS_FILE: &str = "genesis.toml";
-/// The file of the replica's secret key.
-pub const KEY_FILE: &str = "key";
-/// The directory of what the replica writes.
-pub const DATA_DIR: &str = "data";
-
-/// A configuration file is far shorter.
-const MAX_FILE: u64 = 16 << 20;
 /// The least that others must be given each second: who waits long for an answer asks elsewhere.
 const MIN_SERVE_BYTES: u64 = 1 << 20;
 /// How long a replica busy-polls for frames after one came (`[links] poll_us`): about one request of a
 /// client that has one in flight, so that replicas stay awake for the next.
 const POLL: Duration = Duration::from_micros(200);
 const MAX_POLL_US: u64 = 10_000;
-
-/// Why a replica's home cannot be used.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A file is missing.
-    #[error("{} does not exist; `tercio testnet -o DIR` makes a network with all its files, `tercio init DIR` the home of one of its members", .0.display())]
-    Missing(PathBuf),
-    /// A file exists already and is not written over.
-    #[error("{} exists already and is not written over; name a new directory", .0.display())]
-    Exists(PathBuf),
-    /// A file cannot be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A secret that others can read.
-    #[error(
-        "{}: others can read this secret key (mode {mode:03o}); run `chmod 600 {}`, and make a new \
-         key if somebody may have seen it", path.display(), path.display()
-    )]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
-    /// A file that holds no secret key.
-    #[error("{}: {why}", path.display())]
-    Key {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// A key or value in the configuration file.
-    #[error("{0}")]
-    File(#[from] FileError),
-    /// The data directory cannot be made.
-    #[error("{0}")]
-    DataDir(#[from] DataDirError),
-    /// The genesis.
-    #[error("{}{why}", if matches!(why, GenesisError::File(_)) { String::new() } else { format!("{}: ", path.display()) })]
-    Genesis {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: GenesisError,
-    },
-}
-
-impl ConfigError {
-    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| match source.kind() {
-            io::ErrorKind::NotFound => Self::Missing(path),
-            io::ErrorKind::AlreadyExists => Self::Exists(path),
-            _ => Self::Io { action, path, source },
-        }
-    }
-}
 
 /// Where a replica writes.
 #[derive(Clone, Debug)]
@@ -334,117 +248,15 @@ fn resolve(address: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Reads a file that is text and not absurdly long.
-pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
-    let meta = fs::metadata(path).map_err(ConfigError::io("read", path))?;
-    if meta.len() > MAX_FILE {
-        let source = io::Error::new(io::ErrorKind::InvalidData, "the file is too long");
-        return Err(ConfigError::Io { action: "read", path: path.to_owned(), source });
-    }
-    fs::read_to_string(path).map_err(ConfigError::io("read", path))
-}
-
-/// Reads a secret key from a file that only its owner can read.
-///
-/// # Errors
-/// When others can read it, or it is no secret key.
-pub fn read_secret(path: &Path) -> Result<SecretKey, ConfigError> {
-    SecretKey::from_file_text(&read_private(path)?)
-        .map_err(|why| ConfigError::Key { path: path.to_owned(), why: why.to_string() })
-}
-
-/// Reads a file that only its owner can read.
-pub(crate) fn read_private(path: &Path) -> Result<Zeroizing<String>, ConfigError> {
-    let meta = fs::metadata(path).map_err(ConfigError::io("read", path))?;
-    let mode = meta.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(ConfigError::Exposed { path: path.to_owned(), mode });
-    }
-    read(path).map(Zeroizing::new)
-}
-
-/// Writes a secret key to a new file of mode 0600.
-///
-/// # Errors
-/// When the file exists or cannot be written.
-pub fn write_secret(path: &Path, secret: &SecretKey) -> Result<(), ConfigError> {
-    write_new(path, secret.to_file_text().as_bytes(), 0o600)
-}
-
-pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ConfigError> {
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(mode).open(path);
-    let written = file.and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    written.map_err(ConfigError::io("write", path))
-}
-
-/// Reads the genesis file.
-///
-/// # Errors
-/// When it cannot be read or makes no network.
-pub fn read_genesis(path: &Path) -> Result<Genesis, ConfigError> {
-    Genesis::from_toml(&read(path)?, path)
-        .map_err(|why| ConfigError::Genesis { path: path.to_owned(), why })
-}
-
-/// Writes a genesis to a new file.
-///
-/// # Errors
-/// When the file exists or cannot be written.
-pub fn write_genesis(path: &Path, genesis: &Genesis) -> Result<(), ConfigError> {
-    write_new(path, genesis.to_toml().as_bytes(), 0o644)
-}
-
-/// Makes a replica's home: the three files and the data directory, in a directory that does not have
-/// them yet. `settings` is the text of `tercio.toml` below the line that names the replica.
-///
-/// The write-ahead log is begun here, so that a start that finds none knows that it was lost.
-///
-/// # Errors
-/// When a file exists or cannot be written.
-pub fn create_home(
-    home: &Path,
-    replica: ReplicaId,
-    genesis: &Genesis,
-    secret: &SecretKey,
-    settings: &str,
-) -> Result<(), ConfigError> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(home);
-    made.map_err(ConfigError::io("create", home))?;
-    write_secret(&home.join(KEY_FILE), secret)?;
-    join_as_replica(home, replica, genesis, settings)
-}
-
-/// Writes genesis and settings into a home that has its key.
-///
-/// # Errors
-/// When a file exists or cannot be written.
-pub fn join_as_replica(
-    home: &Path,
-    replica: ReplicaId,
-    genesis: &Genesis,
-    settings: &str,
-) -> Result<(), ConfigError> {
-    write_genesis(&home.join(GENESIS_FILE), genesis)?;
-    let text = format!("replica = {replica}\n{settings}");
-    write_new(&home.join(CONFIG_FILE), text.as_bytes(), 0o644)?;
-    let (chain, suite) = (genesis.chain(), genesis.suite);
-    DataDir::create(home.join(DATA_DIR), &Identity { chain, replica, suite })?;
-    Ok(())
-}
-
 impl ReplicaConfig {
-    /// Reads a replica's home.
+    /// Reads the home of a replica of a network that runs one of `apps`.
     ///
     /// # Errors
     /// When a file is missing, unreadable, or wrong; names file, line and key.
-    pub fn load(home: &Path) -> Result<(Self, Genesis), ConfigError> {
+    pub fn load(home: &Path, apps: &Apps) -> Result<(Self, Genesis), ConfigError> {
         let file = home.join(CONFIG_FILE);
-        let text = read(&file)?;
-        let genesis = read_genesis(&home.join(GENESIS_FILE))?;
+        let text = read_text(&file)?;
+        let genesis = read_genesis(&home.join(GENESIS_FILE), apps)?;
         let secret = read_secret(&home.join(KEY_FILE))?;
         let mut config = Self::from_toml(&text, &file, &genesis, secret)?;
         config.node.no_log = NoLog::Lost;

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  frames ──► OrderStage ──ToLog──────► LogStage      write-ahead log, blocks, certificates,
-//!             nic, consensus  ◄─ToOrder─              snapshots, blocks for others
+//!             verify, consensus ◄─ToOrder─              snapshots, blocks for others
 //!             catch-up    ──ToExecute─► ExecuteStage  engine, application, replies
 //!                         ◄─ToOrder───      └──ToLog──► LogStage
 //! ```
@@ -14,13 +14,10 @@
 //! What goes between stages is plain data ([`stages`]). A stage never calls another and owns no
 //! thread; their driver moves what they put into their [`stages::Outbox`].
 
-mod app_text;
-pub mod client_home;
 mod commits;
 pub mod config;
 mod divergence;
 mod error;
-pub mod genesis;
 mod home;
 mod layout;
 mod node;
@@ -31,15 +28,12 @@ mod serving;
 pub mod stages;
 pub mod sync;
 mod threads;
-mod toml_error;
 pub mod transfer;
 
-pub use client_home::ClientHome;
 pub use commits::DiskPace;
-pub use config::{ConfigError, Data, ReplicaConfig};
+pub use config::{Data, ReplicaConfig};
 pub use divergence::Divergence;
 pub use error::{NodeError, StartError};
-pub use genesis::{App, Genesis};
 pub use home::{Home, Part};
 pub use layout::{Durability, Layout};
 pub use node::{

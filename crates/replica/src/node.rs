@@ -18,8 +18,8 @@ use tercio_crypto::sm2::Backend;
 use tercio_crypto::{Checked, SecretKey, Signer};
 use tercio_execution::Application;
 use tercio_ledger::{BlockLogSettings, WalSettings};
-use tercio_nic::Gather;
 use tercio_types::{Checkpoint, Digest, Height, Membership, Principal, ReplicaId};
+use tercio_verify::Gather;
 
 /// How the ledger's files are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -8,10 +8,9 @@ use common::{Asker, CLIENT, Net, client_secret, counter, pbft, quick, request_fr
 use std::sync::{Arc, Mutex};
 use tercio_consensus::pbft::Pbft;
 use tercio_crypto::{Instance, Keyring};
-use tercio_execution::{OpResult, decode_results};
 use tercio_replica::NodeSettings;
 use tercio_types::{ClientId, ClientInfo, Height, OpKind, Principal, ReplicaId, Suite, SystemOp};
-use tercio_wire::{Encode, Frame, Kind, approval_key};
+use tercio_wire::{Encode, Frame, Kind, OpResult, approval_key, decode_results};
 
 /// The number that the first added client gets: the genesis has 7 and 8.
 const NEW: ClientId = ClientId(9);

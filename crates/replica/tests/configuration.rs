@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use tercio_crypto::sm2::Backend;
-use tercio_replica::client_home::{CLIENT_FILE, create_client_home};
-use tercio_replica::genesis::SharedSettings;
-use tercio_replica::{App, ClientHome, Genesis, ReplicaConfig};
+use tercio_genesis::client_home::{CLIENT_FILE, create_client_home};
+use tercio_genesis::{ClientHome, Genesis, SharedSettings};
+use tercio_replica::ReplicaConfig;
 use tercio_types::ClientId;
 
 /// The tables of the page by heading: key and default (empty when it has none to write).
@@ -126,7 +126,7 @@ fn clients_settings() {
     create_client_home(dir.path(), ClientId(7), &genesis, &key, None, true).unwrap();
     let load = |text: &str| {
         std::fs::write(dir.path().join(CLIENT_FILE), text).unwrap();
-        ClientHome::load(dir.path())
+        ClientHome::load(dir.path(), &tercio_registry::apps())
     };
     let error = load("client = 7\nunknown = 1\n").unwrap_err().to_string();
     assert_eq!(known(&error), keys(table));
@@ -158,10 +158,11 @@ fn the_genesis_keys() {
     let base = the_genesis().to_toml();
     let members = &base[base.find("[[replica]]").expect("replicas come last, with the clients")..];
     let read = |text: &str| {
-        Genesis::from_toml(text, Path::new("genesis.toml")).map_err(|error| error.to_string())
+        Genesis::from_toml(text, Path::new("genesis.toml"), &tercio_registry::apps())
+            .map_err(|error| error.to_string())
     };
     let (network, shared) = (&tables["genesis.toml"], &tables["[consensus] of the genesis"]);
-    for name in App::NAMES {
+    for name in tercio_registry::apps().names() {
         let table = &tables[&format!("[{name}]")];
         let error = read(&format!("name = \"x\"\n[{name}]\nunknown = 1\n{members}")).unwrap_err();
         assert_eq!(known(&error), keys(table), "[{name}]");
@@ -172,13 +173,13 @@ fn the_genesis_keys() {
             with_defaults(table)
         ));
         let genesis = genesis.unwrap();
-        assert_eq!(genesis.app, App::named(name).unwrap(), "[{name}]");
+        assert_eq!(genesis.app, tercio_registry::apps().named(name).unwrap(), "[{name}]");
         assert_eq!(genesis.consensus, SharedSettings::default());
         assert_eq!(genesis, read(&format!("name = \"x\"\n[{name}]\n{members}")).unwrap());
     }
     let top = known(&read(&format!("unknown = 1\n{base}")).unwrap_err());
     let mut expected = keys(network);
-    expected.extend(App::NAMES.iter().map(ToString::to_string));
+    expected.extend(tercio_registry::apps().names().iter().map(ToString::to_string));
     expected.extend(["consensus", "replica", "client"].map(String::from));
     assert_eq!(top, expected);
     for (header, title) in [

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use tercio_execution::membership_digest;
-use tercio_replica::genesis::SharedSettings;
-use tercio_replica::{App, Durability, Genesis, Layout};
+use tercio_genesis::{App, Genesis, SharedSettings};
+use tercio_replica::{Durability, Layout};
 use tercio_types::{ClientId, ClientInfo};
 
 fn example() -> Genesis {
@@ -21,26 +21,35 @@ fn exchange() -> App {
         credit: u128::from(u64::MAX) + 5,
         ..tercio_exchange::Settings::markets(3)
     };
-    App::Exchange(settings)
+    tercio_registry::ExchangeKind::app(settings)
 }
 
 fn kv(fill_keys: u64) -> App {
     let default = tercio_kv::Settings::default();
-    App::Kv(tercio_kv::Settings { max_value_bytes: 9_000, fill_keys, ..default })
+    tercio_registry::KvKind::app(tercio_kv::Settings {
+        max_value_bytes: 9_000,
+        fill_keys,
+        ..default
+    })
 }
 
 fn bank(issuer: Option<ClientId>) -> App {
-    App::Bank(tercio_bank::Settings { issuer, accounts: 5, balance: 7, owners: 3 })
+    tercio_registry::BankKind::app(tercio_bank::Settings {
+        issuer,
+        accounts: 5,
+        balance: 7,
+        owners: 3,
+    })
 }
 
 #[test]
 fn every_application_has_a_name() {
-    for name in App::NAMES {
-        let app = App::named(name).unwrap();
-        assert_eq!(app.name(), *name);
+    for name in tercio_registry::apps().names() {
+        let app = tercio_registry::apps().named(name).unwrap();
+        assert_eq!(app.name(), name);
         app.check().unwrap();
     }
-    assert_eq!(App::named("casino"), None);
+    assert_eq!(tercio_registry::apps().named("casino"), None);
 }
 
 #[test]
@@ -58,7 +67,12 @@ fn a_genesis_survives_its_file() {
     let issuers = [None, Some(ClientId(8))];
     let [unissued, bank] = issuers.map(|i| Genesis { app: bank(i), ..example() });
     for genesis in [counter, exchange, kv, unissued, bank] {
-        let read = Genesis::from_toml(&genesis.to_toml(), Path::new("genesis.toml")).unwrap();
+        let read = Genesis::from_toml(
+            &genesis.to_toml(),
+            Path::new("genesis.toml"),
+            &tercio_registry::apps(),
+        )
+        .unwrap();
         assert_eq!(read, genesis);
         assert_eq!(read.chain(), genesis.chain());
         genesis.app.build(genesis.suite).unwrap();
@@ -70,11 +84,17 @@ fn the_smallest_genesis_has_defaults() {
     let key: String = secret(0).public().as_slice().iter().map(|b| format!("{b:02x}")).collect();
     let text =
         format!("name = \"x\"\n[exchange]\n[[replica]]\nkey = \"{key}\"\naddress = \"a:1\"\n");
-    let genesis = Genesis::from_toml(&text, Path::new("genesis.toml")).unwrap();
-    assert_eq!(genesis.app, App::Exchange(tercio_exchange::Settings::default()));
+    let genesis =
+        Genesis::from_toml(&text, Path::new("genesis.toml"), &tercio_registry::apps()).unwrap();
+    assert_eq!(
+        genesis.app,
+        tercio_registry::ExchangeKind::app(tercio_exchange::Settings::default())
+    );
     assert_eq!(genesis.consensus, SharedSettings::default());
     let without = text.replace("[exchange]", "");
-    let error = Genesis::from_toml(&without, Path::new("genesis.toml")).unwrap_err().to_string();
+    let error = Genesis::from_toml(&without, Path::new("genesis.toml"), &tercio_registry::apps())
+        .unwrap_err()
+        .to_string();
     let expected = "name the application by exactly one of [counter], [exchange], [kv], [bank]";
     assert!(error.ends_with(expected), "{error}");
 }
@@ -102,8 +122,18 @@ fn the_chain_id_covers_all_but_addresses() {
         change(&|g| {
             g.clients.insert(ClientId(9), ClientInfo::new(secret(9).public()));
         }),
-        change(&|g| g.app = App::Counter(tercio_counter::Settings { iterations: 1, reply: 8 })),
-        change(&|g| g.app = App::Counter(tercio_counter::Settings { iterations: 0, reply: 9 })),
+        change(&|g| {
+            g.app = tercio_registry::CounterKind::app(tercio_counter::Settings {
+                iterations: 1,
+                reply: 8,
+            })
+        }),
+        change(&|g| {
+            g.app = tercio_registry::CounterKind::app(tercio_counter::Settings {
+                iterations: 0,
+                reply: 9,
+            })
+        }),
         change(&|g| g.app = exchange()),
         change(&|g| g.app = kv(1)),
         change(&|g| g.app = kv(2)),

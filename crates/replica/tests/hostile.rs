@@ -267,7 +267,7 @@ fn hostile_links() {
     // A client of another network, and one that the genesis does not know.
     let mut other = net.genesis.clone();
     other.name = "other".into();
-    let visit = |genesis: &tercio_replica::Genesis, client: ClientId, within: Duration| {
+    let visit = |genesis: &tercio_genesis::Genesis, client: ClientId, within: Duration| {
         let settings = tercio_client::Settings {
             connect_timeout: within,
             ..tercio_client::Settings::new(

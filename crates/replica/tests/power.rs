@@ -8,10 +8,9 @@ use running::{CLIENT, client_secret, counter, genesis, listener, number, secret,
 use std::net::TcpListener;
 use std::time::Duration;
 use tercio_client::{Client, Settings};
+use tercio_genesis::Genesis;
 use tercio_ledger::{MemStorage, Storage, Wal, WalSettings};
-use tercio_replica::{
-    Data, Durability, Genesis, Layout, NodeSettings, ReplicaConfig, ReplicaHandle, start,
-};
+use tercio_replica::{Data, Durability, Layout, NodeSettings, ReplicaConfig, ReplicaHandle, start};
 use tercio_types::ReplicaId;
 
 /// How many operations a client sends, one after the other.

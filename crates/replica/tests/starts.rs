@@ -6,20 +6,22 @@ use running::{Network, genesis, listener, secret};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use tercio_replica::config::{self, CONFIG_FILE, DATA_DIR, GENESIS_FILE, KEY_FILE};
-use tercio_replica::{Data, Durability, Genesis, Layout, ReplicaConfig, start};
+use tercio_genesis::replica_home::create_home;
+use tercio_genesis::replica_home::{CONFIG_FILE, DATA_DIR};
+use tercio_genesis::{GENESIS_FILE, Genesis, KEY_FILE};
+use tercio_replica::{Data, Durability, Layout, ReplicaConfig, start};
 use tercio_types::ReplicaId;
 
 /// The home of replica 1 of four on free ports.
 fn home(dir: &Path, settings: &str) -> Genesis {
     let addresses: Vec<_> = (0..4).map(|_| listener().local_addr().unwrap()).collect();
     let genesis = genesis("test", &addresses);
-    config::create_home(dir, ReplicaId(1), &genesis, &secret(1), settings).unwrap();
+    create_home(dir, ReplicaId(1), &genesis, &secret(1), settings).unwrap();
     genesis
 }
 
 fn load_error(dir: &Path) -> String {
-    ReplicaConfig::load(dir).unwrap_err().to_string()
+    ReplicaConfig::load(dir, &tercio_registry::apps()).unwrap_err().to_string()
 }
 
 fn start_error(config: ReplicaConfig) -> String {
@@ -42,7 +44,7 @@ fn a_home_is_loaded_as_it_was_made() {
     let settings = "layout = \"execution-apart\"\ndurability = \"group(5)\"\n\
                     [consensus]\nbatch_ops = 10\n[links]\nmax_clients = 3\n";
     let genesis = home(dir.path(), settings);
-    let (config, read) = ReplicaConfig::load(dir.path()).unwrap();
+    let (config, read) = ReplicaConfig::load(dir.path(), &tercio_registry::apps()).unwrap();
     assert_eq!(read, genesis);
     assert_eq!(read.chain(), genesis.chain());
     assert_eq!(config.node.me, ReplicaId(1));
@@ -56,7 +58,7 @@ fn a_home_is_loaded_as_it_was_made() {
     assert_eq!(mode & 0o777, 0o600);
     let config = ReplicaConfig { listen: listener().into(), ..config };
     start(config, running::counter).unwrap().stop().unwrap();
-    let again = config::create_home(dir.path(), ReplicaId(1), &genesis, &secret(1), "");
+    let again = create_home(dir.path(), ReplicaId(1), &genesis, &secret(1), "");
     let expected = format!(
         "{} exists already and is not written over; name a new directory",
         dir.path().join(KEY_FILE).display()
@@ -194,7 +196,7 @@ fn keys_that_others_can_read_or_that_are_none() {
 fn another_replicas_key() {
     let dir = tempfile::tempdir().unwrap();
     home(dir.path(), "");
-    let (mut config, _) = ReplicaConfig::load(dir.path()).unwrap();
+    let (mut config, _) = ReplicaConfig::load(dir.path(), &tercio_registry::apps()).unwrap();
     config.node.secret = secret(2);
     assert_eq!(
         start_error(config),
@@ -208,7 +210,7 @@ fn a_port_in_use() {
     let dir = tempfile::tempdir().unwrap();
     home(dir.path(), "");
     let taken = listener();
-    let (config, _) = ReplicaConfig::load(dir.path()).unwrap();
+    let (config, _) = ReplicaConfig::load(dir.path(), &tercio_registry::apps()).unwrap();
     let address = taken.local_addr().unwrap();
     assert_eq!(
         start_error(ReplicaConfig { listen: address.into(), ..config }),
@@ -225,7 +227,7 @@ fn directories_that_are_not_ours() {
     let data = dir.path().join(DATA_DIR);
     let mut genesis = home(dir.path(), "");
     let load = || {
-        let (config, _) = ReplicaConfig::load(dir.path()).unwrap();
+        let (config, _) = ReplicaConfig::load(dir.path(), &tercio_registry::apps()).unwrap();
         ReplicaConfig { listen: listener().into(), ..config }
     };
 
@@ -302,7 +304,7 @@ fn a_lost_data_directory_makes_a_learner() {
     let dir = tempfile::tempdir().unwrap();
     home(dir.path(), "");
     let run = || {
-        let (config, _) = ReplicaConfig::load(dir.path()).unwrap();
+        let (config, _) = ReplicaConfig::load(dir.path(), &tercio_registry::apps()).unwrap();
         let handle =
             start(ReplicaConfig { listen: listener().into(), ..config }, running::counter).unwrap();
         let learning = handle.status().protocol.learning;

@@ -10,9 +10,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tercio_sim::faults::{self, Fault};
-use tercio_sim::plots;
 use tercio_sim::run::{Failure, Report, run, run_plot};
-use tercio_sim::{Cast, Violation};
+use tercio_sim::{Cast, Violation, plots};
 use tercio_types::Suite;
 use totals::{FULL_RUN, NATIONAL, TWICE, Totals};
 

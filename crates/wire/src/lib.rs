@@ -14,10 +14,10 @@ mod frame;
 mod key;
 pub mod list;
 mod message;
-
 mod reader;
 pub mod reject;
 mod replies;
+mod results;
 mod system;
 
 pub use arena::Arena;
@@ -34,3 +34,7 @@ pub use key::{
 pub use message::{EncodedBatch, Forward, Message, Received, Request, package_claim};
 pub use reader::{Decode, Encode, Reader};
 pub use replies::{Reply, decode_replies, encode_replies, replies_digest};
+pub use results::{
+    OpResult, ResultStatus, decode_result, decode_results, encode_results, result_leaf,
+    results_digest,
+};

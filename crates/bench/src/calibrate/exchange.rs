@@ -3,7 +3,6 @@
 //! done to the messages. What a replica adds to this is protocol, authentication and application.
 
 use super::REPLICAS;
-use crate::now;
 use mio::{Events, Interest, Poll, Token};
 use serde::Serialize;
 use std::io::{self, Read, Write};
@@ -12,6 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
+use tercio_network::now;
 
 /// The rounds of one measurement.
 pub(super) const ROUNDS: usize = 4_000;

@@ -1,13 +1,13 @@
 //! The processor time of each primitive.
 
 use crate::calibrate::stream;
-use crate::thread_cpu;
 use bytes::Bytes;
 use serde::Serialize;
 use std::hint::black_box;
 use std::io;
 use std::time::Duration;
 use tercio_crypto::MacKey;
+use tercio_network::thread_cpu;
 use tercio_types::{Authenticator, ClientId, Digest, OpKind, ReplicaId, RequestSeq, Suite, Tag};
 use tercio_wire::{Frame, Key, Kind, encode_authenticator, encode_package_content};
 

@@ -1,11 +1,11 @@
 //! What a message costs on a TCP connection of the loopback network.
 
 use super::primitives::median;
-use crate::thread_cpu;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
+use tercio_network::thread_cpu;
 
 const ROUNDS: usize = 5;
 /// Messages of one measurement when they travel in batches, and alone.

@@ -1,13 +1,12 @@
 //! `tercio bench auth`.
 
-use super::network;
 use crate::failure::Failure;
 use crate::testnet::suite;
 use crate::{output, stop};
 use std::time::Duration;
 use tercio_bench::auth::{self, AuthReport, Row, Sweep};
-use tercio_bench::network::{Auth, Spec};
 use tercio_bench::setup::Setup;
+use tercio_network::{Auth, Spec};
 use tercio_types::Suite;
 
 #[derive(Debug, clap::Args)]
@@ -17,7 +16,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     packages: Vec<u16>,
     /// How clients authenticate: mac, or the scheme of a signature [default: all]
-    #[arg(long, value_name = "HOW,..", value_delimiter = ',', value_parser = network::auth)]
+    #[arg(long, value_name = "HOW,..", value_delimiter = ',', value_parser = super::network::auth)]
     auth: Vec<Auth>,
     /// The network's cryptography: sha256-ed25519, or sm (sm3-sm2)
     #[arg(long, value_name = "SUITE", default_value = "sha256-ed25519", value_parser = suite)]
@@ -43,13 +42,14 @@ pub(crate) struct Args {
 const SIZE: usize = 100;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let spec = Spec { suite: args.crypto, ..network::counters(args.clients, SIZE) };
+    let spec = Spec { suite: args.crypto, ..super::network::measured(args.clients, SIZE) };
     let sweep = Sweep {
         setup: Setup {
             spec,
             package: 1,
             outstanding: args.outstanding.into(),
             size: SIZE,
+            reply: SIZE,
             ops: None,
         },
         auths: if args.auth.is_empty() { auth::ALL.to_vec() } else { args.auth.clone() },
@@ -86,7 +86,7 @@ fn text(row: &Row) -> String {
 
 fn print(r: &AuthReport) {
     let line = output::line;
-    network::print_machine(&r.machine);
+    super::network::print_machine(&r.machine);
     line(&format!(
         "{} replicas, {}, requests of {} B, {} clients with up to {} packages each, closed loop",
         r.settings.replicas,

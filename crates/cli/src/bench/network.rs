@@ -1,11 +1,12 @@
 //! What the measurements of a network are told alike, and how they say it.
 
-use crate::output;
 use crate::testnet::suite;
+use crate::{apps, output};
 use tercio_bench::Machine;
-use tercio_bench::network::{Auth, Spec};
+use tercio_bench::load::Ops;
 use tercio_bench::setup::{Settings, Setup};
-use tercio_replica::genesis::App;
+use tercio_genesis::App;
+use tercio_network::{Auth, Spec};
 use tercio_replica::{Durability, Layout};
 use tercio_types::{Scheme, Suite};
 
@@ -46,7 +47,7 @@ pub(crate) struct NetworkArgs {
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch_ops: u32,
     /// The most batches in flight
-    #[arg(long, value_name = "N", default_value_t = tercio_bench::network::Spec::default().pipeline,
+    #[arg(long, value_name = "N", default_value_t = tercio_consensus::Settings::default().pipeline,
           value_parser = clap::value_parser!(u64).range(1..=512))]
     pipeline: u64,
     /// Print one JSON object as the last line
@@ -88,34 +89,40 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 impl NetworkArgs {
     /// The network that they describe, with this many clients, the counter as the application.
     pub(crate) fn setup(&self, clients: u16, outstanding: u16) -> Setup {
+        let spec = Spec {
+            replicas: self.replicas,
+            suite: self.crypto,
+            durability: self.durability,
+            layout: self.layout,
+            batch_ops: self.batch_ops as usize,
+            pipeline: self.pipeline,
+            ..measured(clients, self.reply as usize)
+        };
+        let spec = spec.with_auth(self.auth);
         Setup {
-            spec: Spec {
-                replicas: self.replicas,
-                suite: self.crypto,
-                durability: self.durability,
-                layout: self.layout,
-                batch_ops: self.batch_ops as usize,
-                pipeline: self.pipeline,
-                ..counters(clients, self.reply as usize)
-            }
-            .with_auth(self.auth),
             package: self.package.into(),
             outstanding: outstanding.into(),
             size: self.size as usize,
-            ops: None,
+            reply: self.reply as usize,
+            ops: example(&spec.app),
+            spec,
         }
     }
 }
 
-/// Four replicas of the counter, whose results have this many bytes.
-pub(crate) fn counters(clients: u16, reply: usize) -> Spec {
-    let counter = tercio_counter::Settings { iterations: 0, reply };
-    Spec {
-        name: "bench".into(),
-        clients: clients.into(),
-        app: App::Counter(counter),
-        ..Spec::default()
-    }
+/// Four replicas of the application that is measured: the counter, whose results have this many bytes,
+/// or without it the first that this program knows.
+pub(crate) fn measured(clients: u16, reply: usize) -> Spec {
+    let counter = apps().ruled("counter", &format!("reply = {reply}"));
+    let app =
+        counter.map_or_else(|| apps().first(), |app| app.expect("the counter takes any size"));
+    Spec { name: "bench".into(), clients: clients.into(), ..Spec::new(app) }
+}
+
+/// What clients send: an application's own example; the counter takes any bytes.
+fn example(app: &App) -> Option<Ops> {
+    let op = || app.operation(app.example()).expect("an application reads its own example");
+    (app.name() != "counter").then(|| Ops::always(op()))
 }
 
 /// Prints how something was measured, and on what.

@@ -7,7 +7,6 @@ use crate::{output, stop};
 use std::time::Duration;
 use tercio_bench::bft::Offer;
 use tercio_bench::transfer::{self, Transfer, TransferResult};
-use tercio_replica::genesis::App;
 
 /// How much of the log replicas keep, in bytes: far less than what the store is filled with.
 const RETAIN_BYTES: u64 = 64 << 20;
@@ -43,7 +42,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut setup = args.network.setup(args.clients, args.outstanding);
-    setup.spec.app = App::Kv(tercio_kv::Settings::default());
+    setup.spec.app = crate::apps().named("kv").ok_or_else(|| {
+        Failure::new("this needs the key-value store, which this program does not have")
+    })?;
     // Its peers have let the old blocks go, so it needs the state.
     setup.spec.retain_bytes = Some(RETAIN_BYTES);
     let transfer = Transfer {

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tercio_bench::figures::Recorder;
-use tercio_bench::now;
 use tercio_client::{Client, OpResult};
 use tercio_exchange::{Command, Outcome};
+use tercio_network::now;
 use tercio_wire::Encode;
 
 /// How often a client that waits looks whether it is to give up.

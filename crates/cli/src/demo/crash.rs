@@ -6,9 +6,8 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
-use tercio_bench::network;
-use tercio_bench::process::{self, ReplicaProcess};
-use tercio_bench::{now, pause, poll_until, reports};
+use tercio_network::process::{self, ReplicaProcess};
+use tercio_network::{now, pause, poll_until, reports};
 use tercio_replica::report::ReplicaReport;
 
 /// How long each step may take before the demonstration is given up.
@@ -42,7 +41,7 @@ pub(crate) struct Homes<'a> {
 
 impl Homes<'_> {
     fn spawn(self, id: u16) -> Result<ReplicaProcess, String> {
-        ReplicaProcess::spawn(self.program, id, &network::home(self.dir, id))
+        ReplicaProcess::spawn(self.program, id, &tercio_network::home(self.dir, id))
             .map_err(|error| error.to_string())
     }
 }

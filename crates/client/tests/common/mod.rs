@@ -8,13 +8,15 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tercio_crypto::{Instance, Keyring, SecretKey, hash};
-use tercio_execution::{OpResult, encode_results, results_digest};
 use tercio_types::{
     Authenticator, ChainId, ClientId, ClientInfo, Digest, Epoch, FaultModel, Member, Membership,
     OpKind, Package, Principal, ReplicaId, RequestSeq, Suite,
 };
 use tercio_wire::reject::{Reason, Reject};
-use tercio_wire::{Encode, Frame, Key, Kind, Received, Reply, Request, encode_replies};
+use tercio_wire::{
+    Encode, Frame, Key, Kind, OpResult, Received, Reply, Request, encode_replies, encode_results,
+    results_digest,
+};
 
 pub const ME: ClientId = ClientId(5);
 

@@ -2,11 +2,27 @@
 
 use crate::Replies;
 use crate::client_table::{Admission, ClientTable};
-use crate::reply::{Status, result_leaf};
+use bytes::Bytes;
 use std::ops::Range;
 use tercio_crypto::merkle_root;
-use tercio_types::{Digest, OpKind, Package, RequestSeq, Suite};
-use tercio_wire::list;
+use tercio_types::{ClientId, Digest, OpKind, Package, ReplicaId, RequestSeq, Suite};
+use tercio_wire::{ResultStatus, list, result_leaf};
+
+/// The answer to a package.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageReply {
+    /// Who asked.
+    pub client: ClientId,
+    /// The number of the first operation.
+    pub first: RequestSeq,
+    /// The replica that answers with `body`; the others answer with `digest`. `None` when the
+    /// package was retransmitted: then everybody answers with `body`.
+    pub replier: Option<ReplicaId>,
+    /// The results, as [`tercio_wire::encode_results`] writes them.
+    pub body: Bytes,
+    /// What names the results: see [`tercio_wire::results_digest`].
+    pub digest: Digest,
+}
 
 /// Writes the replies of a block, package by package, and keeps fresh results.
 pub(super) struct Answers<'a> {
@@ -35,16 +51,16 @@ impl Answers<'_> {
                 Admission::Fresh => {
                     // The result of a read, or of a system operation, brings its own status.
                     if package.kind == OpKind::User {
-                        out.push(Status::Executed as u8);
+                        out.push(ResultStatus::Executed as u8);
                     }
                     out.extend_from_slice(self.results.get(self.next));
                     self.next += 1;
                 }
                 Admission::Duplicate => match self.clients.kept(client, seq) {
                     Some(result) => out.extend_from_slice(result),
-                    None => out.push(Status::NoLongerKept as u8),
+                    None => out.push(ResultStatus::NoLongerKept as u8),
                 },
-                Admission::Beyond => out.push(Status::BeyondWindow as u8),
+                Admission::Beyond => out.push(ResultStatus::BeyondWindow as u8),
             }
             let result = &out[start..];
             self.leaves.push(result_leaf(self.suite, client, seq, result));

@@ -1,6 +1,6 @@
 //! Ordering: verified messages into the protocol, and its effects to where they belong.
 //!
-//! - A frame is verified once ([`tercio_nic::HostNic`]); what does not hold is dropped and counted.
+//! - A frame is verified once ([`tercio_verify::HostVerify`]); what does not hold is dropped and counted.
 //!   Those with signatures gather until there are enough for a batch, until there are no more
 //!   frames to read, or until the first of them has waited long enough, whichever comes first.
 //! - A request that the application's check refuses, or that comes while the replica is busy, is
@@ -27,11 +27,11 @@ use std::time::Duration;
 use tercio_consensus::{Effect, Event, Evidence, Instant, Protocol};
 use tercio_crypto::{Keyring, Verified};
 use tercio_execution::AppError;
-use tercio_nic::{Dropped, HostNic, Inbound, Plain};
 use tercio_types::{
     Authenticator, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, OpKind, Principal,
     ReplicaId, RequestSeq, SeqNum, Suite,
 };
+use tercio_verify::{Dropped, HostVerify, Inbound, Plain};
 use tercio_wire::reject::{Reason, Reject};
 use tercio_wire::{Encode, Forward, Frame, Key, Kind, Message, Received, Request};
 
@@ -66,7 +66,7 @@ impl Head {
 pub struct OrderStage<P: Protocol> {
     me: ReplicaId,
     suite: Suite,
-    nic: HostNic<P::Message>,
+    verifier: HostVerify<P::Message>,
     /// How long a frame waits for company, and until when the first that waits does.
     gather: Duration,
     verify_by: Option<Instant>,
@@ -109,7 +109,7 @@ impl<P: Protocol> OrderStage<P> {
         Self {
             me,
             suite: membership.suite(),
-            nic: HostNic::new(keyring.clone(), verify.batch),
+            verifier: HostVerify::new(keyring.clone(), verify.batch),
             gather: verify.gather,
             verify_by: None,
             keyring,
@@ -161,7 +161,7 @@ impl<P: Protocol> OrderStage<P> {
         {
             return Ok(());
         }
-        match self.nic.receive(from, bytes) {
+        match self.verifier.receive(from, bytes) {
             Some(result) => self.take(from, result, check, now, out),
             None => {
                 self.verify_by.get_or_insert(now + self.gather);
@@ -173,14 +173,14 @@ impl<P: Protocol> OrderStage<P> {
     /// Whether anything waits to be verified.
     #[must_use]
     pub fn gathers(&self) -> bool {
-        self.nic.waits()
+        self.verifier.waits()
     }
 
     /// Whether to call [`Self::verify`] now: something waits, and it is enough for a batch, no more
     /// frames are at hand, or the first has waited long enough.
     #[must_use]
     pub fn must_verify(&self, drained: bool, now: Instant) -> bool {
-        self.verify_by.is_some_and(|by| drained || by <= now || self.nic.is_full())
+        self.verify_by.is_some_and(|by| drained || by <= now || self.verifier.is_full())
     }
 
     /// Verifies all that waits for it.
@@ -194,7 +194,7 @@ impl<P: Protocol> OrderStage<P> {
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
         self.verify_by = None;
-        for (from, result) in self.nic.decide() {
+        for (from, result) in self.verifier.decide() {
             self.take(from, result, check, now, out)?;
         }
         Ok(())
@@ -352,7 +352,7 @@ impl<P: Protocol> OrderStage<P> {
                 Ok(())
             }
             ToOrder::Membership(membership) => {
-                self.nic.set_membership(membership.clone());
+                self.verifier.set_membership(membership.clone());
                 self.keyring.set_membership(membership.clone());
                 out.membership = Some(membership);
                 Ok(())
@@ -534,7 +534,7 @@ impl<P: Protocol> OrderStage<P> {
     /// Where the replica stands.
     #[must_use]
     pub fn status(&self) -> NodeStatus {
-        let mut dropped = self.nic.dropped().clone();
+        let mut dropped = self.verifier.dropped().clone();
         let fetching = self.catch_up.dropped().iter().chain(self.transfer.dropped());
         for (reason, count) in self.dropped.iter().chain(fetching) {
             *dropped.entry(reason).or_default() += count;
@@ -554,7 +554,7 @@ impl<P: Protocol> OrderStage<P> {
             evidence: self.evidence.clone(),
             accused: self.accused.clone(),
             divergences: self.divergences.found().clone(),
-            checked: self.nic.checked(),
+            checked: self.verifier.checked(),
             links: BTreeMap::new(),
             peers: Vec::new(),
         }

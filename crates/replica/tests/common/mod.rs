@@ -9,7 +9,7 @@ use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Instant, Protocol, Settings};
 use tercio_counter::Counter;
 use tercio_crypto::{Instance, Keyring, SecretKey, Signer};
-use tercio_execution::{Application, OpResult, decode_results};
+use tercio_execution::Application;
 use tercio_ledger::MemStorage;
 use tercio_replica::{Durability, Node, NodeError, NodeSettings, NodeStatus, Output};
 use tercio_types::{
@@ -17,8 +17,8 @@ use tercio_types::{
     OpKind, Package, Principal, ReplicaId, RequestSeq, Suite,
 };
 use tercio_wire::{
-    Frame, Kind, Reply, decode_replies, encode_package_content, package_content,
-    package_from_content, replies_digest, request_key,
+    Frame, Kind, OpResult, Reply, decode_replies, decode_results, encode_package_content,
+    package_content, package_from_content, replies_digest, request_key,
 };
 
 pub(crate) const CLIENT: ClientId = ClientId(7);

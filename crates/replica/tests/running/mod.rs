@@ -11,10 +11,9 @@ use tercio_client::{Client, Settings};
 use tercio_counter::Counter;
 use tercio_crypto::SecretKey;
 use tercio_execution::Application;
-use tercio_replica::genesis::SharedSettings;
+use tercio_genesis::{Genesis, SharedSettings};
 use tercio_replica::{
-    App, Data, Durability, Genesis, Layout, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
-    start,
+    Data, Durability, Layout, NodeSettings, ReplicaConfig, ReplicaHandle, StartError, start,
 };
 use tercio_transport::BindError;
 use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Suite};
@@ -48,7 +47,7 @@ pub(crate) fn genesis(name: &str, addresses: &[SocketAddr]) -> Genesis {
         lag: 0,
         replicas: addresses.iter().enumerate().map(member).collect(),
         clients: [CLIENT, ClientId(8)].map(client).into(),
-        app: App::Counter(tercio_counter::Settings::default()),
+        app: tercio_registry::CounterKind::app(tercio_counter::Settings::default()),
         consensus: SharedSettings { checkpoint_interval: 8, window: 32, ..Default::default() },
     }
 }

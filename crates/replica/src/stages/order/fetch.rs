@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tercio_consensus::{Event, Instant, Protocol};
 use tercio_crypto::Verified;
-use tercio_nic::Plain;
 use tercio_types::{CertifiedCheckpoint, ClientId, Height, Principal, RequestWindow};
+use tercio_verify::Plain;
 use tercio_wire::{Decode, Encode, Kind, Received};
 
 impl<P: Protocol> OrderStage<P> {

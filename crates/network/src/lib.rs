@@ -1,0 +1,24 @@
+//! Networks on this machine: their keys, genesis and homes, and their replicas as processes or as
+//! threads of this one.
+//!
+//! - [`Spec`] says what network to make, [`Network`] is one with everybody's secrets, [`Replicas`] those
+//!   that run.
+//! - [`LocalNetwork`]: one in this process and in memory, to try applications and clients with.
+//! - [`process`]: a replica as a process, watched; [`reports`]: what several say together; [`usage`]:
+//!   what a process has used.
+//!
+//! Architecture invariant: nothing here measures, and nothing prints.
+
+mod clock;
+mod local;
+mod network;
+pub mod process;
+pub mod reports;
+pub mod usage;
+
+pub use clock::{now, pause, poll_until, thread_cpu};
+pub use local::LocalNetwork;
+pub use network::{
+    Auth, CLIENTS, Network, NetworkError, Replicas, Spec, client_home, client_id, free_ports, home,
+    spawn_all, start,
+};

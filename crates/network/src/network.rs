@@ -1,0 +1,501 @@
+//! Networks on this machine: keys, genesis, a home for each replica, and the replicas themselves,
+//! as processes or as threads of this one.
+
+use crate::process::{self, ProcessError, ReplicaProcess};
+use crate::usage::{self, Usage};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tercio_client::{Client, ClientAuth, ConnectError, CoreSettings};
+use tercio_crypto::{KeyError, SchemeError, SecretKey, SigningSecret};
+use tercio_genesis::client_home::create_client_home;
+use tercio_genesis::replica_home::create_home;
+use tercio_genesis::{
+    App, AppKind, Apps, ConfigError, GENESIS_FILE, Genesis, GenesisError, SharedSettings,
+    write_genesis,
+};
+use tercio_replica::report::ReplicaReport;
+use tercio_replica::{
+    Durability, Layout, NodeError, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
+};
+use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Scheme, Suite};
+use thiserror::Error;
+
+/// What network to make.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The network's name.
+    pub name: String,
+    /// How many replicas.
+    pub replicas: u16,
+    /// How many clients. Their ids are 1 and up.
+    pub clients: usize,
+    /// What is executed.
+    pub app: App,
+    /// The cryptography.
+    pub suite: Suite,
+    /// How clients authenticate their packages.
+    pub auth: ClientAuth,
+    /// The scheme that clients sign under, when it is not the suite's.
+    pub signing: Option<Scheme>,
+    /// When what is written counts as durable.
+    pub durability: Durability,
+    /// Which stages have a thread of their own.
+    pub layout: Layout,
+    /// The most operations of a batch.
+    pub batch_ops: usize,
+    /// The most batches in flight.
+    pub pipeline: u64,
+    /// Old blocks go when the log is longer, in bytes; `None` to keep all.
+    pub retain_bytes: Option<u64>,
+}
+
+impl Spec {
+    /// As [`Self::new`], with an application of kind `K` under these rules.
+    #[must_use]
+    pub fn of<K: AppKind>(rules: K::Rules) -> Self {
+        Self::new(App::new::<K>(rules))
+    }
+
+    /// Four replicas and a client on one machine, in memory, that run `app`.
+    #[must_use]
+    pub fn new(app: App) -> Self {
+        Self {
+            name: "local".into(),
+            replicas: 4,
+            clients: 1,
+            app,
+            suite: Suite::default(),
+            auth: ClientAuth::Mac,
+            signing: None,
+            durability: Durability::Memory,
+            layout: Layout::AllInOne,
+            batch_ops: tercio_consensus::Settings::default().batch_ops,
+            pipeline: tercio_consensus::Settings::default().pipeline,
+            retain_bytes: None,
+        }
+    }
+}
+
+/// How clients authenticate their packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// By a tag for each replica.
+    Mac,
+    /// By a signature under this scheme.
+    Signed(Scheme),
+}
+
+impl Auth {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mac => "mac",
+            Self::Signed(scheme) => scheme.name(),
+        }
+    }
+}
+
+impl Spec {
+    /// The same network, whose clients authenticate their packages so: with their identities where
+    /// those are of the scheme.
+    #[must_use]
+    pub fn with_auth(mut self, auth: Auth) -> Self {
+        (self.auth, self.signing) = match auth {
+            Auth::Mac => (ClientAuth::Mac, None),
+            Auth::Signed(scheme) => {
+                (ClientAuth::Signature, Some(scheme).filter(|s| *s != self.suite.scheme()))
+            }
+        };
+        self
+    }
+
+    /// How its clients authenticate their packages.
+    #[must_use]
+    pub fn auth(&self) -> Auth {
+        match self.auth {
+            ClientAuth::Mac => Auth::Mac,
+            ClientAuth::Signature => Auth::Signed(self.signing.unwrap_or(self.suite.scheme())),
+        }
+    }
+
+    /// The replicas' own settings, as `tercio.toml` has them.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        // Blocks go by whole segments; batches may be long.
+        let retain = self.retain_bytes.map(|bytes| {
+            format!("\n[retain]\nbytes = {bytes}\n\n[ledger]\nblocks_per_segment = 16\n")
+        });
+        format!(
+            "layout = \"{}\"\ndurability = \"{}\"\n\n[consensus]\nbatch_ops = {}\n\
+             pipeline = {}\n{}",
+            self.layout,
+            self.durability,
+            self.batch_ops,
+            self.pipeline,
+            retain.unwrap_or_default()
+        )
+    }
+
+    /// The settings of the network's clients.
+    #[must_use]
+    pub fn core_settings(&self) -> CoreSettings {
+        CoreSettings { auth: self.auth, ..CoreSettings::default() }
+    }
+}
+
+/// Why there is no network.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// No keys could be made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// No signing keys could be made.
+    #[error(transparent)]
+    Scheme(#[from] SchemeError),
+    /// No port is free.
+    #[error("cannot listen on the loopback network: {0}")]
+    Port(io::Error),
+    /// The genesis makes no sense.
+    #[error(transparent)]
+    Genesis(#[from] GenesisError),
+    /// A replica's home cannot be made or read.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A replica does not start.
+    #[error("replica {id}: {error}")]
+    Start {
+        /// The replica.
+        id: u16,
+        /// Why not.
+        error: StartError,
+    },
+    /// A replica stopped.
+    #[error("replica {id} stopped: {error}")]
+    Stopped {
+        /// The replica.
+        id: u16,
+        /// Why.
+        error: NodeError,
+    },
+    /// A replica process is of no use.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+}
+
+/// A network that was made up: its genesis and everybody's secrets.
+#[derive(Debug)]
+pub struct Network {
+    genesis: Genesis,
+    membership: Arc<Membership>,
+    replicas: Vec<SecretKey>,
+    clients: Vec<ClientKeys>,
+}
+
+/// A client's secrets.
+#[derive(Debug)]
+struct ClientKeys {
+    identity: SecretKey,
+    signing: Option<Arc<SigningSecret>>,
+}
+
+impl ClientKeys {
+    fn generate(spec: &Spec) -> Result<Self, NetworkError> {
+        let signing = spec.signing.map(SigningSecret::generate).transpose()?;
+        let identity = SecretKey::generate_for(spec.suite)?;
+        Ok(Self { identity, signing: signing.map(Arc::new) })
+    }
+
+    fn info(&self) -> ClientInfo {
+        let signing = self.signing.as_ref().map(|secret| secret.public());
+        ClientInfo { signing, ..ClientInfo::new(self.identity.public()) }
+    }
+}
+
+/// Free ports on the loopback network, held until these are dropped.
+///
+/// # Errors
+/// When there are none.
+pub fn free_ports(count: u16) -> io::Result<Vec<TcpListener>> {
+    (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect()
+}
+
+impl Network {
+    /// Makes keys and genesis of a network whose replicas listen at `addresses`.
+    ///
+    /// # Errors
+    /// When the system gives no randomness, or the spec makes no network.
+    pub fn found(spec: &Spec, addresses: &[SocketAddr]) -> Result<Self, NetworkError> {
+        let identity = |_: &SocketAddr| SecretKey::generate_for(spec.suite);
+        let replicas = addresses.iter().map(identity).collect::<Result<Vec<_>, _>>()?;
+        let keys = |_| ClientKeys::generate(spec);
+        let clients = (0..spec.clients).map(keys).collect::<Result<Vec<_>, _>>()?;
+        let member = |(key, address): (&SecretKey, &SocketAddr)| Member {
+            key: key.public(),
+            address: address.to_string(),
+        };
+        let client = |(i, keys): (usize, &ClientKeys)| (client_id(i), keys.info());
+        let genesis = Genesis {
+            name: spec.name.clone(),
+            suite: spec.suite,
+            lag: 0,
+            replicas: replicas.iter().zip(addresses).map(member).collect(),
+            clients: clients.iter().enumerate().map(client).collect(),
+            app: spec.app.clone(),
+            consensus: SharedSettings::default(),
+        };
+        genesis.check()?;
+        let membership = genesis.membership()?;
+        Ok(Self { genesis, membership, replicas, clients })
+    }
+
+    /// Makes a network in `dir`, on ports that are free now: its genesis, and homes for its replicas
+    /// ([`home`]) and its clients ([`client_home`]).
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn lay_out(dir: &Path, spec: &Spec) -> Result<Self, NetworkError> {
+        let ports = free_ports(spec.replicas).map_err(NetworkError::Port)?;
+        let addresses = ports.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
+        let network = Self::found(spec, &addresses.map_err(NetworkError::Port)?)?;
+        let genesis = &network.genesis;
+        for (id, secret) in (0..).zip(&network.replicas) {
+            create_home(&home(dir, id), ReplicaId(id), genesis, secret, &spec.to_toml())?;
+        }
+        let signs = spec.auth == ClientAuth::Signature;
+        for (i, keys) in network.clients.iter().enumerate() {
+            let id = client_id(i);
+            let (home, signing) = (client_home(dir, &id.to_string()), keys.signing.as_deref());
+            create_client_home(&home, id, genesis, &keys.identity, signing, signs)?;
+        }
+        write_genesis(&dir.join(GENESIS_FILE), genesis)?;
+        Ok(network)
+    }
+
+    /// The genesis.
+    #[must_use]
+    pub fn genesis(&self) -> &Genesis {
+        &self.genesis
+    }
+
+    /// Who takes part.
+    #[must_use]
+    pub fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    /// The secret of the `i`-th client.
+    #[must_use]
+    pub fn client_secret(&self, i: usize) -> &SecretKey {
+        &self.clients[i].identity
+    }
+
+    /// What replica `id` needs to run without a home, writing into memory.
+    #[must_use]
+    pub fn in_memory(&self, id: u16, socket: TcpListener, spec: &Spec) -> ReplicaConfig {
+        let secret = self.replicas[usize::from(id)].clone();
+        let mut node = NodeSettings::new(ReplicaId(id), secret, self.membership.clone());
+        self.genesis.consensus.apply(&mut node.consensus);
+        node.consensus.batch_ops = spec.batch_ops;
+        node.consensus.pipeline = spec.pipeline;
+        node.durability = spec.durability;
+        ReplicaConfig { layout: spec.layout, ..ReplicaConfig::new(node, socket) }
+    }
+
+    /// The `i`-th client, linked to a quorum of the replicas.
+    ///
+    /// # Errors
+    /// When too few of them can be reached.
+    pub fn client(&self, i: usize, core: CoreSettings) -> Result<Client, ConnectError> {
+        let ClientKeys { identity, signing } = &self.clients[i];
+        let core = CoreSettings { signing: signing.clone(), ..core };
+        let membership = self.membership.clone();
+        let settings = tercio_client::Settings::new(client_id(i), identity.clone(), membership);
+        Client::connect(tercio_client::Settings { core, ..settings })
+    }
+}
+
+/// The number of the `i`-th client.
+#[must_use]
+pub fn client_id(i: usize) -> ClientId {
+    ClientId(i as u64 + 1)
+}
+
+/// The home of replica `id` of a network in `dir`.
+#[must_use]
+pub fn home(dir: &Path, id: u16) -> PathBuf {
+    dir.join(format!("replica-{id}"))
+}
+
+/// The directory of the clients' homes of a network in `dir`.
+pub const CLIENTS: &str = "clients";
+
+/// The home of a client of a network in `dir`: of this name, or of this number in decimal digits.
+#[must_use]
+pub fn client_home(dir: &Path, name: &str) -> PathBuf {
+    dir.join(CLIENTS).join(name)
+}
+
+/// Starts a replica in this process.
+///
+/// # Errors
+/// When it does not start.
+pub fn start(config: ReplicaConfig, genesis: &Genesis) -> Result<ReplicaHandle, NetworkError> {
+    let id = config.node.me.0;
+    let (app, suite) = (genesis.app.clone(), genesis.suite);
+    let build = move || app.build(suite).expect("the genesis was checked");
+    tercio_replica::start(config, build).map_err(|error| NetworkError::Start { id, error })
+}
+
+/// The replicas of a network that run.
+#[derive(Debug)]
+pub enum Replicas {
+    /// Each a process of its own.
+    Processes(Vec<ReplicaProcess>),
+    /// All in this process.
+    Threads(Vec<ReplicaHandle>),
+}
+
+impl Replicas {
+    /// Starts the replicas of a network that runs one of `apps`, whose homes are in `dir`, with `program` as processes of their own or
+    /// without as threads, and waits until all run.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn start(
+        dir: &Path,
+        count: u16,
+        program: Option<&Path>,
+        apps: &Apps,
+    ) -> Result<Self, NetworkError> {
+        let Some(program) = program else {
+            let start = |id| {
+                let (config, genesis) = ReplicaConfig::load(&home(dir, id), apps)?;
+                start(config, &genesis)
+            };
+            return Ok(Self::Threads((0..count).map(start).collect::<Result<_, _>>()?));
+        };
+        Ok(Self::Processes(spawn_all(program, dir, count)?))
+    }
+
+    /// Looks whether any has ended by itself.
+    ///
+    /// # Errors
+    /// Names the first that has, and why.
+    pub fn check(&mut self) -> Result<(), NetworkError> {
+        match self {
+            Self::Processes(all) => Ok(process::check_all(all)?),
+            Self::Threads(all) => match all.iter().position(|replica| !replica.is_running()) {
+                Some(i) => {
+                    let stopped = all.remove(i).wait();
+                    stopped.map_err(|error| NetworkError::Stopped { id: i as u16, error })
+                }
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// What each has used until now. Threads share the memory of the process, which is given for
+    /// each.
+    ///
+    /// # Errors
+    /// When a process is gone.
+    pub fn usage(&self) -> Result<Vec<Usage>, ProcessError> {
+        match self {
+            Self::Processes(all) => all.iter().map(ReplicaProcess::usage).collect(),
+            Self::Threads(all) => (0..all.len() as u16)
+                .map(|id| {
+                    // As the replica names its threads.
+                    usage::of_own_threads(&format!("tercio-{id}-"))
+                        .map_err(|error| ProcessError::Usage { id, error })
+                })
+                .collect(),
+        }
+    }
+
+    /// The process of replica `id`; none with threads.
+    fn process(&mut self, id: u16) -> Option<&mut ReplicaProcess> {
+        match self {
+            Self::Processes(all) => all.iter_mut().find(|process| process.id() == id),
+            Self::Threads(_) => None,
+        }
+    }
+
+    /// Ends a replica process at once, as a crash does.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self, id: u16) -> io::Result<()> {
+        if let Some(process) = self.process(id) {
+            process.kill()?;
+        }
+        if let Self::Processes(all) = self {
+            all.retain(|process| process.id() != id);
+        }
+        Ok(())
+    }
+
+    /// Stops a replica process from running (SIGSTOP); its links stay open and it says nothing.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn halt(&mut self, id: u16) -> io::Result<()> {
+        self.process(id).map_or(Ok(()), |process| process.halt())
+    }
+
+    /// Starts a replica process again that was killed, without waiting for it.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn restart(&mut self, program: &Path, dir: &Path, id: u16) -> Result<(), ProcessError> {
+        if let Self::Processes(all) = self {
+            all.push(ReplicaProcess::spawn(program, id, &home(dir, id))?);
+        }
+        Ok(())
+    }
+
+    /// What the replica processes say of themselves; empty with threads.
+    #[must_use]
+    pub fn reports(&self) -> Vec<ReplicaReport> {
+        match self {
+            Self::Processes(all) => all.iter().filter_map(ReplicaProcess::report).collect(),
+            Self::Threads(_) => vec![],
+        }
+    }
+
+    /// Stops all in an orderly way.
+    ///
+    /// # Errors
+    /// When one had stopped by itself.
+    pub fn stop(self) -> Result<(), NetworkError> {
+        match self {
+            Self::Processes(all) => {
+                all.into_iter().try_for_each(ReplicaProcess::stop).map_err(NetworkError::from)
+            }
+            Self::Threads(all) => (0..).zip(all).try_for_each(|(id, handle)| {
+                handle.stop().map_err(|error| NetworkError::Stopped { id, error })
+            }),
+        }
+    }
+}
+
+/// Starts a process for each replica whose home is in `dir`, and waits until all run.
+///
+/// # Errors
+/// When one does not.
+pub fn spawn_all(
+    program: &Path,
+    dir: &Path,
+    count: u16,
+) -> Result<Vec<ReplicaProcess>, ProcessError> {
+    let mut all = (0..count)
+        .map(|id| ReplicaProcess::spawn(program, id, &home(dir, id)))
+        .collect::<Result<Vec<_>, _>>()?;
+    for replica in &mut all {
+        replica.wait_ready()?;
+    }
+    Ok(all)
+}

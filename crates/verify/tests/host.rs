@@ -1,0 +1,294 @@
+//! What comes through verification, what does not, and that each drop is counted by its reason.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tercio_crypto::{Claim, Instance, Keyring, SecretKey};
+use tercio_types::{
+    Authenticator, ChainId, ClientId, ClientInfo, Epoch, FaultModel, Member, Membership, OpKind,
+    Package, Principal, ReplicaId, RequestSeq, SignatureBytes, Suite, Tag,
+};
+use tercio_verify::{Dropped, Gather, HostVerify, Inbound, Outcome, Plain};
+use tercio_wire::{
+    DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content, package_from_content,
+    request_key,
+};
+
+/// The first of the clients.
+const CLIENT: ClientId = ClientId(3);
+const CLIENTS: u8 = 10;
+const SUITE: Suite = Suite::Sha256Ed25519;
+
+/// A protocol of one message that is its kind.
+#[derive(Clone, Debug)]
+struct Word(u8);
+
+impl Message for Word {
+    fn from_frame(frame: &Frame, _suite: Suite) -> Result<Self, DecodeError> {
+        Ok(Self(frame.key.kind.0))
+    }
+
+    fn inner_claims(&self, _suite: Suite, _claim: &mut dyn FnMut(Claim<'_>)) {}
+
+    fn parts(&self, sender: ReplicaId, _suite: Suite) -> (Key, Bytes, Option<SignatureBytes>) {
+        let digest = tercio_types::Digest([7; 32]);
+        (Key::of_replica(Kind(self.0), sender, 0, 0, digest), Bytes::new(), None)
+    }
+}
+
+fn secret(i: u8) -> SecretKey {
+    SecretKey::from_seed([i + 1; 32])
+}
+
+fn membership() -> Arc<Membership> {
+    let members =
+        (0..4).map(|i| Member { key: secret(i).public(), address: String::new() }).collect();
+    let client = |i: u8| (ClientId(3 + u64::from(i)), ClientInfo::new(secret(50 + i).public()));
+    let clients = (0..CLIENTS).map(client).collect();
+    let (chain, model) = (ChainId([1; 32]), FaultModel::Byzantine);
+    Arc::new(Membership::new(chain, Epoch(0), SUITE, model, members, clients).unwrap())
+}
+
+fn ring(me: Principal, secret: SecretKey) -> Keyring {
+    Keyring::new(me, secret, membership(), Instance::default())
+}
+
+fn replica(i: u16) -> Principal {
+    Principal::Replica(ReplicaId(i))
+}
+
+fn verifier() -> HostVerify<Word> {
+    HostVerify::new(ring(replica(1), secret(1)), Gather::default())
+}
+
+/// What comes of a frame when nothing else is at hand.
+fn receive(
+    verifier: &mut HostVerify<Word>,
+    from: Principal,
+    bytes: &Bytes,
+) -> Result<Inbound<Word>, Dropped> {
+    verifier.receive(from, bytes).unwrap_or_else(|| verifier.decide().pop().expect("it waited").1)
+}
+
+/// A package of the client under MACs, and the content that the client sends.
+fn package() -> (Package, Bytes) {
+    let (first, kind, replier) = (RequestSeq(1), OpKind::User, ReplicaId(0));
+    let ops = [Bytes::from_static(b"operation")];
+    let mut content = Vec::new();
+    encode_package_content(CLIENT, first, kind, replier, &ops, &mut content);
+    let (content, auth) = (Bytes::from(content), Authenticator::Mac(Tag::default()));
+    let mut package = package_from_content(&content, auth, SUITE).unwrap();
+    let client = ring(Principal::Client(CLIENT), secret(50));
+    package.auth = client.mac_vector(&request_key(&package).to_array());
+    (package, content)
+}
+
+fn of_replica(message: &impl Message) -> Bytes {
+    let from = ring(replica(0), secret(0));
+    message.to_frame(ReplicaId(0), SUITE, |said| from.mac_vector(said)).to_bytes()
+}
+
+#[test]
+fn what_is_good_comes_through_as_what_it_is() {
+    let mut verifier = verifier();
+    let (package, content) = package();
+    let frame = Frame { key: request_key(&package), auth: package.auth.clone(), body: content };
+    let client = Principal::Client(CLIENT);
+    let Ok(Inbound::Request(request)) = receive(&mut verifier, client, &frame.to_bytes()) else {
+        panic!("a request");
+    };
+    assert_eq!(request.message.0, package);
+    let forward = of_replica(&Forward(package));
+    let Ok(Inbound::Forward(forward)) = receive(&mut verifier, replica(0), &forward) else {
+        panic!("a forwarded request");
+    };
+    assert!(forward.doubts().is_empty());
+    let word = of_replica(&Word(20));
+    let Ok(Inbound::Protocol(word)) = receive(&mut verifier, replica(0), &word) else {
+        panic!("a message of the protocol");
+    };
+    assert_eq!((word.message.0, word.sender()), (20, replica(0)));
+    for kind in [Kind::FETCH_BLOCKS, Kind::BLOCKS] {
+        let plain = of_replica(&Plain { kind, seq: 4, body: Bytes::from_static(b"body") });
+        let message = match receive(&mut verifier, replica(0), &plain) {
+            Ok(Inbound::FetchBlocks(m)) if kind == Kind::FETCH_BLOCKS => m,
+            Ok(Inbound::Blocks(m)) if kind == Kind::BLOCKS => m,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((message.message.seq, &message.message.body[..]), (4, &b"body"[..]));
+    }
+    assert!(verifier.dropped().is_empty());
+}
+
+/// The sender vouches for a client's tag that is no good for us: the message comes through, in
+/// doubt. A signature that is no good does not.
+#[test]
+fn a_clients_bad_tag_inside_is_a_doubt_and_a_bad_signature_is_not() {
+    let mut verifier = verifier();
+    let (mut package, _) = package();
+    package.auth = vec![Tag::default(); 4].into();
+    let Ok(Inbound::Forward(forward)) =
+        receive(&mut verifier, replica(0), &of_replica(&Forward(package.clone())))
+    else {
+        panic!("a forwarded request");
+    };
+    assert_eq!(forward.doubts(), [CLIENT]);
+    package.auth = SignatureBytes::new(&[0; 64]).unwrap().into();
+    let result = receive(&mut verifier, replica(0), &of_replica(&Forward(package)));
+    assert!(matches!(result, Err(Dropped::Reject(_))));
+    assert_eq!(*verifier.dropped(), BTreeMap::from([("bad_signature", 1)]));
+}
+
+#[test]
+fn each_drop_is_counted_by_its_reason() {
+    let mut verifier = verifier();
+    let word = of_replica(&Word(20));
+    let mut expect = |from, bytes: &Bytes, dropped: Dropped| {
+        assert_eq!(receive(&mut verifier, from, bytes).unwrap_err(), dropped);
+    };
+    expect(replica(2), &word, Dropped::NotThePeer { claimed: replica(0), peer: replica(2) });
+    let reply = of_replica(&Word(Kind::REPLY.0));
+    let (kind, from) = (Kind::REPLY, replica(0));
+    expect(from, &reply, Dropped::WrongKind { kind, from });
+    expect(
+        replica(0),
+        &Bytes::from([&word[..4], &[9], &word[5..]].concat()),
+        Dropped::Decode(DecodeError::Version { found: 9, expected: 2 }),
+    );
+    let counted = [("not_the_peer", 1), ("wrong_kind", 1), ("wrong_version", 1)];
+    assert_eq!(*verifier.dropped(), BTreeMap::from(counted));
+}
+
+/// Requests of many clients, each under its signature.
+struct Signers(Vec<Keyring>);
+
+impl Signers {
+    fn new() -> Self {
+        let of = |i: u8| ring(Principal::Client(ClientId(3 + u64::from(i))), secret(50 + i));
+        Self((0..CLIENTS).map(of).collect())
+    }
+
+    /// The i-th client's request of this number and size.
+    fn request(&self, i: usize, first: u64, size: usize) -> (Principal, Bytes) {
+        let Principal::Client(client) = self.0[i].me() else { unreachable!() };
+        let (first, kind, replier) = (RequestSeq(first), OpKind::User, ReplicaId(0));
+        let mut content = Vec::new();
+        let ops = [Bytes::from(vec![1; size])];
+        encode_package_content(client, first, kind, replier, &ops, &mut content);
+        let body = Bytes::from(content);
+        let nobodys = Authenticator::Mac(Tag::default());
+        let key = request_key(&package_from_content(&body, nobodys, SUITE).unwrap());
+        let auth = self.0[i].sign(&key.to_array()).into();
+        (self.0[i].me(), Frame { key, auth, body }.to_bytes())
+    }
+
+    /// A question, under MACs.
+    fn question(&self, i: usize, number: u64) -> (Principal, Bytes) {
+        let Principal::Client(client) = self.0[i].me() else { unreachable!() };
+        let (body, sender) = (Bytes::from_static(b"?"), tercio_wire::CLIENT_SENDER);
+        let digest = tercio_crypto::hash(SUITE, &[&body]);
+        let key = Key { kind: Kind::QUERY, flags: 0, sender, view: client.0, seq: number, digest };
+        let auth = self.0[i].mac_vector(&key.to_array());
+        (self.0[i].me(), Frame { key, auth, body }.to_bytes())
+    }
+}
+
+/// The signature of a frame, altered.
+fn spoilt(bytes: &Bytes) -> Bytes {
+    let frame = Frame::decode(bytes, SUITE).unwrap();
+    let Authenticator::Signature(signature) = &frame.auth else { panic!("a signed frame") };
+    let mut altered = signature.as_slice().to_vec();
+    altered[40] ^= 1;
+    let auth = SignatureBytes::new(&altered).unwrap().into();
+    Frame { auth, ..frame }.to_bytes()
+}
+
+/// Whose frame, and its number.
+fn what(outcome: &Outcome<Word>) -> (Principal, Result<u64, &'static str>) {
+    let number = match &outcome.1 {
+        Ok(Inbound::Request(request)) => Ok(request.message.0.first.0),
+        Ok(Inbound::Query(query)) => Ok(query.message.seq),
+        Ok(other) => panic!("{other:?}"),
+        Err(dropped) => Err(dropped.reason()),
+    };
+    (outcome.0, number)
+}
+
+/// What many clients signed is checked as one batch, with a verdict for each, in the order in which
+/// it came.
+#[test]
+fn signatures_of_many_clients_are_checked_together() {
+    let (mut verifier, signers) = (verifier(), Signers::new());
+    let mut expected = vec![];
+    for number in 1..=3 {
+        for i in 0..5 {
+            let (from, bytes) = signers.request(i, number, 100);
+            let bad = (i, number) == (2, 2);
+            let bytes = if bad { spoilt(&bytes) } else { bytes };
+            assert!(verifier.receive(from, &bytes).is_none());
+            expected.push((from, if bad { Err("bad_signature") } else { Ok(number) }));
+        }
+    }
+    assert!(verifier.waits() && !verifier.is_full());
+    let outcomes: Vec<_> = verifier.decide().iter().map(what).collect();
+    assert_eq!(outcomes, expected);
+    assert_eq!((verifier.checked().signatures, verifier.checked().batches), (15, 1));
+    assert_eq!(*verifier.dropped(), BTreeMap::from([("bad_signature", 1)]));
+    assert!(!verifier.waits() && verifier.decide().is_empty());
+    assert_eq!(verifier.checked().batches, 1, "nothing waited");
+}
+
+/// What needs no signature does not wait, but for what came before it on its link.
+#[test]
+fn frames_of_a_link_keep_their_order_and_others_do_not_wait() {
+    let (mut verifier, signers) = (verifier(), Signers::new());
+    let push = |verifier: &mut HostVerify<Word>, (from, bytes): (Principal, Bytes)| {
+        verifier.receive(from, &bytes).map(|result| what(&(from, result)).1)
+    };
+    assert_eq!(push(&mut verifier, signers.question(0, 1)), Some(Ok(1)));
+    assert_eq!(push(&mut verifier, signers.request(0, 2, 10)), None);
+    assert_eq!(push(&mut verifier, signers.question(0, 3)), None);
+    assert_eq!(push(&mut verifier, signers.question(1, 4)), Some(Ok(4)));
+    assert_eq!(push(&mut verifier, signers.request(0, 5, 10)), None);
+    let numbers: Vec<_> = verifier.decide().iter().map(|outcome| what(outcome).1).collect();
+    assert_eq!(numbers, [Ok(2), Ok(3), Ok(5)]);
+    assert_eq!(push(&mut verifier, signers.question(0, 6)), Some(Ok(6)));
+}
+
+/// What waits is bounded by signatures, by frames and by bytes.
+#[test]
+fn a_batch_is_full_by_signatures_by_frames_and_by_bytes() {
+    let signers = Signers::new();
+    let gather = Gather { signatures: 4, bytes: 10_000 };
+    let fresh = || HostVerify::<Word>::new(ring(replica(1), secret(1)), gather);
+    let fills = |frames: &[(Principal, Bytes)]| {
+        let mut verifier = fresh();
+        let full = |(from, bytes): &(Principal, Bytes)| {
+            assert!(verifier.receive(*from, bytes).is_none());
+            verifier.is_full()
+        };
+        frames.iter().map(full).collect::<Vec<_>>()
+    };
+    let small: Vec<_> = (0..4).map(|i| signers.request(i, 1, 10)).collect();
+    assert_eq!(fills(&small), [false, false, false, true]);
+    let behind: Vec<_> = [signers.request(0, 1, 10)]
+        .into_iter()
+        .chain((2..5).map(|number| signers.question(0, number)))
+        .collect();
+    assert_eq!(fills(&behind), [false, false, false, true]);
+    let long = [signers.request(0, 1, 5000), signers.request(1, 1, 5000)];
+    assert_eq!(fills(&long), [false, true]);
+}
+
+/// A waiting request must not hold the receive buffer that it came in.
+#[test]
+fn a_short_request_is_copied_out_of_its_buffer() {
+    let (package, content) = package();
+    let frame = Frame { key: request_key(&package), auth: package.auth, body: content };
+    let buffer = Bytes::from([&frame.to_bytes()[..], &[0; 100_000]].concat());
+    let bytes = buffer.slice(..buffer.len() - 100_000);
+    let received = receive(&mut verifier(), Principal::Client(CLIENT), &bytes).unwrap();
+    drop(bytes);
+    assert!(buffer.is_unique(), "nobody else holds the buffer");
+    drop(received);
+}
