@@ -59,7 +59,7 @@ pub struct Bft {
     pub one_client: bool,
 }
 
-/// One client with one request in flight, beside the same messages with nothing done to them.
+/// One client with one request in flight, next to the same messages with nothing done to them.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct OneClient {
     /// Half of its requests took at most this.

@@ -1,4 +1,4 @@
-//! A client of a network from its home: linked, and with its numbers taken up.
+//! A client of a network from its home: linked, and with its numbers resumed.
 
 use crate::failure::Failure;
 use crate::{folder, output};

@@ -9,7 +9,7 @@ struct Word {
     body: Option<Bytes>,
 }
 
-/// The latest word of each replica.
+/// The latest reply of each replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     words: Vec<Option<Word>>,

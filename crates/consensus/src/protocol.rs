@@ -205,7 +205,7 @@ pub enum Effect<M> {
         /// Who signed, in ascending order.
         signatures: Vec<(ReplicaId, SignatureBytes)>,
     },
-    /// Somebody broke the protocol.
+    /// Evidence that a replica or client broke the protocol.
     Evidence(Evidence),
 }
 

@@ -6,7 +6,7 @@
 //!   [`SyncSettings::serve_bytes`](crate::sync::SyncSettings) a second, but for what is being read
 //!   when that is reached. What is asked beyond that waits, so that ordering keeps most of the
 //!   processor, the disk and the links of those who serve and of who asks. Blocks are no part of
-//!   that: whoever catches up by blocks must be faster than the chain.
+//!   that: a replica that catches up by blocks must be faster than the chain.
 //! - Waiting replicas are served round-robin: one who asks without end takes no more than its share.
 
 use crate::stages::ToLog;

@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Longer than any turn of somebody who works on a few frames.
+/// Longer than any turn of a thread that works on a few frames.
 const LONG: Duration = Duration::from_micros(500);
 /// How many times as long as it was away it blocks without polling.
 const REST: u32 = 25;
