@@ -122,6 +122,13 @@ fn take<'i>(table: &mut DeTable<'i>, keys: &[&str]) -> DeTable<'i> {
 /// The application that the rest of a file names.
 fn read_app(source: &Source<'_>, rest: DeTable<'_>, apps: &Apps) -> Result<App, FileError> {
     let known = || apps.names().iter().map(|name| format!("[{name}]")).collect::<Vec<_>>();
+    if let Some((name, _)) = rest.iter().find(|(_, value)| !value.get_ref().is_table()) {
+        let keys = HEAD.into_iter().chain(apps.names()).chain(MEMBERS);
+        let keys: Vec<_> = keys.map(|key| format!("`{key}`")).collect();
+        let what =
+            format!("unknown field `{}`, expected one of {}", name.get_ref(), keys.join(", "));
+        return Err(source.error(name.span(), what));
+    }
     let mut rest = rest.into_iter();
     match (rest.next(), rest.next()) {
         (Some((name, table)), None) => {

@@ -143,8 +143,8 @@ fn a_malformed_genesis_names_line_and_key() {
     assert_eq!(
         replace("[counter]", "[casino]"),
         format!(
-            "genesis.toml:{}: unknown field `casino`, expected one of `name`, `suite`, `lag`, \
-             `consensus`, `counter`, `exchange`, `kv`, `bank`, `replica`, `client`",
+            "genesis.toml:{}: this program has no application 'casino' (it has [counter], \
+             [exchange], [kv], [bank]); run the network's own",
             line("[counter]")
         )
     );
