@@ -41,7 +41,7 @@ pub use record::RecoverError;
 pub use selection::{Selection, select};
 pub(crate) use slot::MAX_PREPREPARED;
 
-use crate::pool::Admission;
+use crate::pool::Admitted;
 use crate::{
     Delivery, Effect, Event, Evidence, Floor, HostVotes, Instant, Learning, MAX_PACKAGE, PersistId,
     Phase, Protocol, RequestPool, Settings, Status, Vote, VoteTable,
@@ -405,19 +405,19 @@ impl<T: VoteTable> Pbft<T> {
         }
         // A copy to hand on shares the package's bytes.
         let copy = (from_client && !self.is_primary()).then(|| package.clone());
-        let admission = self.pool.admit(package, self.now);
-        if from_client && admission == Admission::Known {
-            self.pool.sent_again((client, first), self.now);
+        let admitted = self.pool.admit(package, self.now);
+        if from_client && admitted == Admitted::Known {
+            self.pool.sent_again(client, first, self.now);
         }
-        match admission {
-            Admission::Done => self.effects.push_back(Effect::Repeat { client, first, count }),
-            Admission::Full => {
+        match admitted {
+            Admitted::Done => self.effects.push_back(Effect::Repeat { client, first, count }),
+            Admitted::Full => {
                 self.effects.push_back(Effect::Decline { client, first, reason: Reason::Busy });
             }
-            Admission::New | Admission::Known if self.is_primary() => {}
+            Admitted::New | Admitted::Known if self.is_primary() => {}
             // The client turned to us: either it does not know the primary, or the primary does
             // not answer it.
-            Admission::New | Admission::Known => {
+            Admitted::New | Admitted::Known => {
                 if let Some(package) = copy.filter(|_| !self.changing) {
                     self.effects.push_back(Effect::Forward { to: self.primary(), package });
                 }
