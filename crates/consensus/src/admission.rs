@@ -25,7 +25,7 @@ const SECOND: u128 = 1_000_000_000;
 
 /// Measures what is delivered, and says how much may wait.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Admission {
+pub(crate) struct AdmissionControl {
     /// When the running measurement began.
     since: Option<Instant>,
     delivered: u64,
@@ -37,8 +37,8 @@ pub(crate) struct Admission {
     declined: [u64; 2],
 }
 
-impl Admission {
-    /// This many operations were delivered, and this many wait now that are not proposed.
+impl AdmissionControl {
+    /// So many operations were delivered, and so many wait now that are not proposed.
     pub(crate) fn delivered(&mut self, ops: u64, waiting: usize, now: Instant) {
         self.delivered += ops;
         // Half of what may wait: less does so by itself, until a batch is full or its time over.
@@ -96,7 +96,7 @@ mod tests {
     }
 
     /// `ops` each millisecond, while as much waits as may.
-    fn busy(admission: &mut Admission, ms: std::ops::Range<u64>, ops: u64) {
+    fn busy(admission: &mut AdmissionControl, ms: std::ops::Range<u64>, ops: u64) {
         for ms in ms {
             admission.delivered(ops, admission.limit(), at(ms));
         }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn as_much_may_wait_as_is_delivered_in_the_target_time() {
-        let mut admission = Admission::default();
+        let mut admission = AdmissionControl::default();
         assert_eq!(admission.limit(), FIRST);
         busy(&mut admission, 0..1000, 10);
         assert_eq!(admission.limit(), 600, "ten a millisecond, for sixty");
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_hint_rises_with_what_waits_and_what_was_turned_away() {
-        let mut admission = Admission::default();
+        let mut admission = AdmissionControl::default();
         busy(&mut admission, 0..500, 10);
         assert_eq!(admission.hint(0), LEAST_HINT);
         assert_eq!(admission.hint(600), Duration::from_millis(60));

@@ -11,7 +11,7 @@
 mod waiting;
 
 use crate::Instant;
-use crate::admission::Admission as Measured;
+use crate::admission::AdmissionControl;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tercio_types::zoo::{Defence, stands};
@@ -37,7 +37,7 @@ impl Default for PoolLimits {
 
 /// What became of a package that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum Admitted {
     /// It waits now.
     New,
     /// It was waiting already.
@@ -122,7 +122,7 @@ pub struct RequestPool {
     queued_bytes: usize,
     /// How many clients have something waiting.
     active: usize,
-    measured: Measured,
+    measured: AdmissionControl,
     /// Operations delivered since that was last told to `measured`.
     delivered_ops: u64,
 }
@@ -154,12 +154,12 @@ impl RequestPool {
     }
 
     /// Offers a package whose authenticator was checked.
-    pub fn admit(&mut self, package: Package, now: Instant) -> Admission {
+    pub fn admit(&mut self, package: Package, now: Instant) -> Admitted {
         let key = (package.client, package.first);
         let (ops, bytes, signed) = (package.ops.len(), package_len(&package), package.is_signed());
         let client = self.clients.entry(package.client).or_default();
         if client.is_done(&package) {
-            return Admission::Done;
+            return Admitted::Done;
         }
         let place = match client.place(package.first) {
             Ok(place) => {
@@ -177,7 +177,7 @@ impl RequestPool {
                         self.hold(key, now);
                     }
                 }
-                return Admission::Known;
+                return Admitted::Known;
             }
             Err(place) => place,
         };
@@ -186,7 +186,7 @@ impl RequestPool {
         let room = self.ops + ops <= limits.total_ops && self.bytes + bytes <= limits.total_bytes;
         if !quota || !room {
             self.measured.declined(ops as u64);
-            return Admission::Full;
+            return Admitted::Full;
         }
         self.active += usize::from(client.waiting.is_empty());
         let id = self.next_id;
@@ -208,7 +208,7 @@ impl RequestPool {
         } else {
             self.unvouched.push_back((now, id, key));
         }
-        Admission::New
+        Admitted::New
     }
 
     /// Rule Q1: whether a new package of its client would be refused as busy now, and after
@@ -442,9 +442,9 @@ mod tests {
     #[test]
     fn a_stuck_request_does_not_make_the_lists_grow() {
         let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
-        assert_eq!(pool.admit(package(9, 1), Instant(0)), Admission::New);
+        assert_eq!(pool.admit(package(9, 1), Instant(0)), Admitted::New);
         for k in 1..=10_000 {
-            assert_eq!(pool.admit(package(1, k), Instant(k)), Admission::New);
+            assert_eq!(pool.admit(package(1, k), Instant(k)), Admitted::New);
             pool.delivered(&package(1, k));
             pool.trim(Instant(k));
             let lists = [pool.unforwarded.len(), pool.unvouched.len(), pool.queue.len()];
@@ -452,7 +452,7 @@ mod tests {
         }
         assert_eq!((pool.len(), pool.oldest_unvouched()), (1, Some(Instant(0))));
         assert_eq!((pool.queued_ops(), pool.take_batch(10, 10).len()), (1, 1));
-        assert_eq!(pool.admit(package(1, 77), Instant(0)), Admission::Done);
+        assert_eq!(pool.admit(package(1, 77), Instant(0)), Admitted::Done);
     }
 
     #[test]
@@ -492,12 +492,12 @@ mod tests {
         let mut k = 0;
         while pool.turns_away(greedy, RequestSeq(k + 1)).is_none() {
             k += 1;
-            assert_eq!(pool.admit(package(1, k), Instant(0)), Admission::New);
+            assert_eq!(pool.admit(package(1, k), Instant(0)), Admitted::New);
         }
         assert_eq!(k, 4096);
         for k in 1..=2048 {
             assert_eq!(pool.turns_away(modest, RequestSeq(k)), None, "half is its share");
-            assert_eq!(pool.admit(package(2, k), Instant(0)), Admission::New);
+            assert_eq!(pool.admit(package(2, k), Instant(0)), Admitted::New);
         }
         let hint = pool.turns_away(modest, RequestSeq(2049)).expect("and no more");
         assert!(!hint.is_zero());
@@ -527,8 +527,8 @@ mod tests {
         );
         assert_eq!(pool.to_forward(Instant(20)).len(), 2);
         assert_eq!(pool.to_forward(Instant(20)).len(), 0);
-        pool.sent_again((ClientId(2), RequestSeq(1)), Instant(30));
-        pool.sent_again((ClientId(2), RequestSeq(1)), Instant(31));
+        pool.sent_again(ClientId(2), RequestSeq(1), Instant(30));
+        pool.sent_again(ClientId(2), RequestSeq(1), Instant(31));
         assert_eq!(pool.to_forward(Instant(29)).len(), 0);
         assert_eq!(pool.to_forward(Instant(40)).len(), 1);
         pool.delivered(&package(2, 1));

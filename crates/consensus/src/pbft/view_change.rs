@@ -1,157 +1,146 @@
-//! View changes (TOCS section 4.5): leaving a view, beginning the next, and the timers that
-//! decide when (section 4.5.3 and OSDI'99 section 4.4).
+//! View changes (TOCS section 4.5): who has left which view, and how the next begins.
 
-use super::message::MAX_BLAMED;
-use super::slot::{Held, MAX_PREPREPARED, Verdict};
+use super::context::{At, Config};
+use super::normal::{Claims, MAX_PREPREPARED};
+use super::outbox::Outbox;
 use super::{
-    Arc, BTreeSet, Claimed, ClientId, Digest, Effect, Evidence, Instant, Package, Pbft, Promise,
-    Record, ReplicaId, Selection, SeqNum, SignedNewView, SignedViewChange, View, ViewChange,
-    VoteTable, select,
+    Arc, BTreeMap, BTreeSet, CertifiedCheckpoint, Claimed, ClientId, Evidence, Instant,
+    PbftMessage, ReplicaId, ReplicaSet, Selection, SignedNewView, SignedViewChange, View,
+    ViewChange, select,
 };
+use std::time::Duration;
 use tercio_types::zoo::{Defence, Mutant, less, mutated, stands};
 
-impl<T: VoteTable> Pbft<T> {
-    /// Rule T1: the oldest request that waits to be delivered is what a view is measured by (f18),
-    /// of those that a correct primary can order (rule A4), and the oldest proposal that is not
-    /// delivered though nothing else was.
-    /// Timers of requests stop while a view change runs (f12).
-    pub(super) fn request_deadline(&self) -> Option<Instant> {
-        let stopped = self.changing || self.catching_up.is_some() || !self.may_leave_now();
-        if stopped || !stands(Defence::F18RequestTimers) {
-            return None;
-        }
-        let proposed = (self.slots.range(self.delivered.next()..))
-            .find(|(_, slot)| slot.proposal.is_some_and(|(view, _)| view == self.view))
-            .map(|(_, slot)| slot.proposed_at.max(self.idle_since));
-        let since = [self.pool.oldest(), proposed].into_iter().flatten().min()?;
-        Some(since + self.timeout())
-    }
+/// What the VIEW-CHANGEs that we hold call for.
+pub(super) enum Move {
+    /// To leave all views below this one.
+    Leave(View),
+    /// To begin the view that we wait for, as its primary.
+    Begin(Arc<SignedNewView>, Box<Selection>),
+}
 
-    /// Rule T2: half-way to that, as it is before any back-off, a backup hands the request to all, so
-    /// that all wait for it. One that waits for a view does so too: the others may need its word
-    /// (rule A4) to leave as well.
-    pub(super) fn forward_deadline(&self) -> Option<Instant> {
-        let leads = self.is_primary() && !self.changing && self.may_vote();
-        if leads || !stands(Defence::F18RequestTimers) {
-            return None;
-        }
-        self.pool.oldest_unforwarded().map(|since| since + self.settings.view_timeout / 2)
-    }
+/// What a VIEW-CHANGE brought.
+pub(super) enum Heard {
+    /// Its sender is behind.
+    Behind,
+    /// Nothing new.
+    Nothing,
+    /// It is the sender's latest; with the certificate in it.
+    Latest(Option<Arc<CertifiedCheckpoint>>),
+}
 
-    /// Rule A4: a request under MACs that too few others have handed to us as well does not stay.
-    pub(super) fn unvouched_deadline(&self) -> Option<Instant> {
-        if self.changing || self.is_primary() || self.catching_up.is_some() {
-            return None;
-        }
-        self.pool.oldest_unvouched().map(|since| since + self.timeout())
-    }
+/// Which view we promised to be in, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ViewPromises {
+    pub(super) view: View,
+    pub(super) changing: bool,
+    pub(super) leave: Option<Arc<SignedViewChange>>,
+    pub(super) enter: Option<Arc<SignedNewView>>,
+}
 
-    /// Rule T4: numbers that are delivered, and that no stable checkpoint covers though nothing
-    /// else is to be done, count as waiting too: somebody may lack what only a checkpoint brings.
-    /// Each view has its time for that.
-    pub(super) fn uncovered_deadline(&self) -> Option<Instant> {
-        let uncovered = self.delivered > self.low && self.executed == self.delivered;
-        let busy = self.changing || self.catching_up.is_some() || !self.pool.is_empty();
-        if busy || !uncovered || self.is_primary() || !self.may_leave_now() {
-            return None;
-        }
-        let since = self.idle_since.max(self.entered_at);
-        Some(since + self.settings.checkpoint_idle + self.timeout())
-    }
+/// The view, and the way out of it.
+#[derive(Debug)]
+pub(super) struct Views {
+    view: View,
+    /// Whether we have left all views below `view` and wait for it to begin.
+    changing: bool,
+    /// The latest VIEW-CHANGE of each replica.
+    said: BTreeMap<ReplicaId, Arc<SignedViewChange>>,
+    /// Our own VIEW-CHANGE for the view that we wait for.
+    leaving: Option<Arc<SignedViewChange>>,
+    /// What began the view we are in, to show to others.
+    new_view: Option<Arc<SignedNewView>>,
+    /// View changes in a row without a delivery between them: the timeout's exponent.
+    failed: u32,
+    /// How many views were entered after the first.
+    entered: u64,
+    /// When we entered the view.
+    entered_at: Instant,
+    /// When the next primary has had its time. Runs once a quorum has left.
+    deadline: Option<Instant>,
+}
 
-    pub(super) fn check_view_timers(&mut self) {
-        self.pool.trim(self.now);
-        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
-        if due(self.unvouched_deadline()) {
-            let expired = self.pool.expire_unvouched(self.ago(self.timeout()));
-            *self.dropped.entry("request_not_vouched_for").or_default() += expired;
-        }
-        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
-        if due(self.forward_deadline()) {
-            let before = self.ago(self.settings.view_timeout / 2);
-            for package in self.pool.to_forward(before) {
-                for to in self.membership.replicas().filter(|r| *r != self.me) {
-                    self.effects.push_back(Effect::Forward { to, package: package.clone() });
-                }
-            }
-        }
-        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
-        let deadlines = [self.view_deadline, self.request_deadline(), self.uncovered_deadline()];
-        if deadlines.into_iter().any(due) {
-            self.leave(self.view.next());
+impl Views {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            view: View(0),
+            changing: false,
+            said: BTreeMap::new(),
+            leaving: None,
+            new_view: None,
+            failed: 0,
+            entered: 0,
+            entered_at: now,
+            deadline: None,
         }
     }
 
-    /// Rule V1: leave all views below `target` and say what binds us. From here on we vote in none
-    /// of them.
-    pub(super) fn leave(&mut self, target: View) {
+    pub(super) fn view(&self) -> View {
+        self.view
+    }
+
+    pub(super) fn is_changing(&self) -> bool {
+        self.changing
+    }
+
+    pub(super) fn entered(&self) -> u64 {
+        self.entered
+    }
+
+    pub(super) fn entered_at(&self) -> Instant {
+        self.entered_at
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// How long to wait for a primary, after so many failed in a row.
+    pub(super) fn timeout(&self, config: &Config) -> Duration {
+        let doublings = self.failed.saturating_sub(1).min(20);
+        let doubled = config.settings.view_timeout.saturating_mul(1 << doublings);
+        doubled.min(config.settings.view_timeout_max)
+    }
+
+    /// Something was delivered: the view works.
+    pub(super) fn on_delivered(&mut self) {
+        self.failed = 0;
+    }
+
+    /// Rule V1: leaves all views below `target` and says what binds us: `claims`, above the
+    /// certificate `stable`.
+    pub(super) fn leave(
+        &mut self,
+        config: &Config,
+        target: View,
+        stable: Option<CertifiedCheckpoint>,
+        claims: Claims,
+        blamed: Vec<ClientId>,
+    ) -> Arc<SignedViewChange> {
         assert!(target > self.view, "views only go up");
-        assert!(self.may_leave_for(target), "a learner that knows too little stays");
-        let blamed = self.blamed();
         self.view = target;
         self.changing = !mutated(Mutant::BeginsByItself);
-        self.leads = false;
-        self.view_deadline = None;
-        self.batch_deadline = None;
-        self.building = false;
-        self.candidates.clear();
-        self.parked.clear();
-        self.failed_views = self.failed_views.saturating_add(1);
-        // What lies below the highest certificate that we know is decided, and nobody need hear of
-        // it, though we may not have reached it.
-        let highest = [&self.stable, &self.ahead].into_iter().flatten();
-        let stable = highest.max_by_key(|certificate| certificate.checkpoint.seq).cloned();
-        let low = stable.as_ref().map_or(SeqNum(0), |certificate| certificate.checkpoint.seq);
-        let (mut prepared, mut preprepared) = (Vec::new(), Vec::new());
-        if stands(Defence::F06CarryPrepared) {
-            for (&seq, slot) in self.slots.range(low.next()..) {
-                prepared.extend(slot.prepared.map(|(view, digest)| Claimed { seq, digest, view }));
-                let mut q: Vec<_> = (slot.preprepared.iter())
-                    .map(|&(digest, view)| Claimed { seq, digest, view })
-                    .collect();
-                q.sort();
-                preprepared.extend(q.into_iter().filter(|_| !mutated(Mutant::AcceptedNotSaid)));
-            }
-        }
-        let stable = stable.as_deref().cloned();
+        self.deadline = None;
+        self.failed = self.failed.saturating_add(1);
+        let Claims { prepared, preprepared } = claims;
         let content = ViewChange { view: target, stable, prepared, preprepared, blamed };
-        let signed = Arc::new(SignedViewChange::new(self.me, content, &self.signer, self.suite));
+        let signed = SignedViewChange::new(config.me, content, &config.signer, config.suite);
+        let signed = Arc::new(signed);
         self.leaving = Some(signed.clone());
-        // Rule L6: one that may leave for a view that it cannot have voted in has learnt enough,
-        // and its log says both at once.
-        let record = match self.learner.take() {
-            Some(_) => Record::State(self.standing_promises()),
-            None => Record::Leave(signed.clone()),
-        };
-        self.persist(&record, Some(Promise::Leave(signed)));
+        signed
     }
 
-    /// Rule A3: the clients whose MACs keep us from voting in this view.
-    fn blamed(&self) -> Vec<ClientId> {
-        let held = self.slots.values().filter(|slot| {
-            let proposal = slot.proposal.filter(|(view, _)| *view == self.view);
-            proposal.is_some() && slot.accepted != proposal
-        });
-        let clients: BTreeSet<ClientId> =
-            held.flat_map(|slot| slot.doubts.iter().copied()).collect();
-        if !stands(Defence::F16VouchForClients) {
-            return Vec::new();
-        }
-        clients.into_iter().take(MAX_BLAMED).collect()
-    }
-
-    pub(super) fn on_own_view_change(&mut self, view_change: Arc<SignedViewChange>) {
-        self.view_changes.insert(self.me, view_change);
-        self.after_view_change();
+    pub(super) fn on_own(&mut self, config: &Config, view_change: Arc<SignedViewChange>) {
+        self.said.insert(config.me, view_change);
     }
 
     /// Whether a VIEW-CHANGE is one that a correct replica could have sent.
-    fn is_sensible(&self, content: &ViewChange) -> bool {
+    fn is_sensible(config: &Config, content: &ViewChange) -> bool {
         let low = content.low();
         let certified =
-            content.stable.as_ref().is_none_or(|s| s.signatures.len() >= self.membership.quorum());
+            content.stable.as_ref().is_none_or(|s| s.signatures.len() >= config.quorum());
         let inside = |c: &Claimed| {
-            c.seq > low && c.seq.0 <= low.0 + self.settings.window && c.view < content.view
+            c.seq > low && c.seq.0 <= low.0 + config.settings.window && c.view < content.view
         };
         let one_each = content.prepared.windows(2).all(|pair| pair[0].seq < pair[1].seq);
         let few_each = content
@@ -165,207 +154,207 @@ impl<T: VoteTable> Pbft<T> {
             && content.preprepared.iter().all(inside)
     }
 
-    pub(super) fn on_view_change(&mut self, from: ReplicaId, view_change: Arc<SignedViewChange>) {
+    pub(super) fn on_view_change(
+        &mut self,
+        config: &Config,
+        from: ReplicaId,
+        view_change: Arc<SignedViewChange>,
+        out: &mut Outbox,
+    ) -> Heard {
         let view = view_change.content.view;
         if view < self.view || (view == self.view && !self.changing) {
             // Rule V5: it is behind; the view never goes back for it (f09).
-            self.drop_message("old_view_change");
-            if self.may_help(from) {
-                self.show_view(from);
-            }
-            return;
+            out.drop_message("old_view_change");
+            return Heard::Behind;
         }
-        if !self.is_sensible(&view_change.content) {
+        if !Self::is_sensible(config, &view_change.content) {
             let why = "senseless_view_change";
-            return self.evidence(Evidence::Malformed { replica: from, why });
+            out.evidence(Evidence::Malformed { replica: from, why });
+            return Heard::Nothing;
         }
         // One VIEW-CHANGE for each replica, the latest: what spam can cost is bounded (f11).
-        if self.view_changes.get(&from).is_some_and(|known| known.content.view >= view) {
-            return;
+        if self.said.get(&from).is_some_and(|known| known.content.view >= view) {
+            return Heard::Nothing;
         }
-        let certificate = view_change.content.stable.clone();
-        self.view_changes.insert(from, view_change);
-        if let Some(certificate) = certificate {
-            self.on_certificate(Arc::new(certificate));
-        }
-        self.after_view_change();
+        let certificate = view_change.content.stable.clone().map(Arc::new);
+        self.said.insert(from, view_change);
+        Heard::Latest(certificate)
     }
 
-    pub(super) fn after_view_change(&mut self) {
+    /// What is to be done about the VIEW-CHANGEs that we hold. `may_leave_for` is rule L5.
+    pub(super) fn next_move(
+        &mut self,
+        config: &Config,
+        at: At,
+        may_leave_for: impl Fn(View) -> bool,
+    ) -> Option<Move> {
         // Rule V2: when f+1 want later views, one of them is correct: join them in the lowest view
         // that f+1 have reached. A single replica moves nobody (f10).
-        let mut later: Vec<View> = (self.view_changes.iter())
-            .filter(|(replica, vc)| **replica != self.me && vc.content.view > self.view)
+        let mut later: Vec<View> = (self.said.iter())
+            .filter(|(replica, vc)| **replica != config.me && vc.content.view > self.view)
             .map(|(_, vc)| vc.content.view)
             .collect();
         later.sort_unstable_by(|a, b| b.cmp(a));
-        let weak = less(Mutant::JoinOnFewer, self.membership.weak_quorum());
+        let weak = less(Mutant::JoinOnFewer, config.weak_quorum());
         let enough = if stands(Defence::F21JoinOnWeakQuorum) { weak } else { 1 };
         if let Some(&target) = later.get(enough - 1)
-            && self.may_leave_for(target)
+            && may_leave_for(target)
         {
-            return self.leave(target);
+            return Some(Move::Leave(target));
         }
         // Rule V6: a primary that has left its view proposes nothing in it any more.
-        let said = self.view_changes.get(&self.primary());
+        let said = self.said.get(&at.primary(config));
         let resigned = said.is_some_and(|vc| vc.content.view > self.view);
-        if resigned && !self.changing && self.may_leave_now() {
-            return self.leave(self.view.next());
+        if resigned && !self.changing && may_leave_for(self.view.next()) {
+            return Some(Move::Leave(self.view.next()));
         }
         if !self.changing {
-            return;
+            return None;
         }
         // Rule T3: the next primary's time runs from when a quorum has left.
-        let left = self.view_changes.values().filter(|vc| vc.content.view >= self.view).count();
-        if left >= self.membership.quorum() {
-            let deadline = self.now + self.timeout();
-            self.view_deadline.get_or_insert(deadline);
+        if self.left().len() >= config.quorum() {
+            let deadline = at.now + self.timeout(config);
+            self.deadline.get_or_insert(deadline);
         }
-        if self.is_primary() {
-            self.begin_view();
-        }
+        if at.is_primary(config) { self.begin(config) } else { None }
+    }
+
+    /// Who has left all views below ours.
+    pub(super) fn left(&self) -> ReplicaSet {
+        let left = self.said.iter().filter(|(_, vc)| vc.content.view >= self.view);
+        left.map(|(replica, _)| *replica).collect()
     }
 
     /// Rule V3: the new primary begins its view as soon as the VIEW-CHANGEs decide how.
-    fn begin_view(&mut self) {
-        let for_view: Vec<_> = (self.view_changes.values())
-            .filter(|vc| vc.content.view == self.view)
-            .cloned()
-            .collect();
-        if !for_view.iter().any(|vc| vc.sender == self.me) {
-            return;
+    fn begin(&self, config: &Config) -> Option<Move> {
+        let for_view: Vec<_> =
+            self.said.values().filter(|vc| vc.content.view == self.view).cloned().collect();
+        if !for_view.iter().any(|vc| vc.sender == config.me) {
+            return None;
         }
-        let (quorum, weak) = (self.membership.quorum(), self.membership.weak_quorum());
-        let Some(selection) = select(&for_view, quorum, weak) else { return };
-        let signed = SignedNewView::new(self.me, self.view, for_view, &self.signer, self.suite);
-        self.enter(Arc::new(signed), selection);
+        let selection = select(&for_view, config.quorum(), config.weak_quorum())?;
+        let (signer, suite) = (&config.signer, config.suite);
+        let signed = SignedNewView::new(config.me, self.view, for_view, signer, suite);
+        Some(Move::Begin(Arc::new(signed), Box::new(selection)))
     }
 
     /// Rule V4: a backup checks everything that the new primary builds on, and computes the same.
-    pub(super) fn on_new_view(&mut self, new_view: Arc<SignedNewView>) {
+    pub(super) fn on_new_view(
+        &self,
+        config: &Config,
+        new_view: &SignedNewView,
+        out: &mut Outbox,
+    ) -> Option<Selection> {
         let (view, sender) = (new_view.view, new_view.sender);
         let behind = view < self.view && !mutated(Mutant::ViewGoesBack);
         if behind || (view == self.view && !self.changing) || view == View(0) {
-            return self.drop_message("old_new_view");
+            out.drop_message("old_new_view");
+            return None;
         }
-        let refuse = |why| Evidence::Malformed { replica: sender, why };
-        if sender != self.membership.primary(view) {
-            return self.evidence(refuse("new_view_not_primary"));
+        let checked = Self::check(config, new_view);
+        if let Err(why) = checked {
+            out.evidence(Evidence::Malformed { replica: sender, why });
+        }
+        checked.ok()
+    }
+
+    fn check(config: &Config, new_view: &SignedNewView) -> Result<Selection, &'static str> {
+        let view = new_view.view;
+        if new_view.sender != config.membership.primary(view) {
+            return Err("new_view_not_primary");
         }
         let senders: BTreeSet<ReplicaId> =
             new_view.view_changes.iter().map(|vc| vc.sender).collect();
         let distinct = senders.len() == new_view.view_changes.len();
         if !distinct && stands(Defence::F08DistinctViewChanges) {
-            return self.evidence(refuse("new_view_without_quorum"));
+            return Err("new_view_without_quorum");
         }
-        let sensible =
-            |vc: &Arc<SignedViewChange>| vc.content.view == view && self.is_sensible(&vc.content);
+        let sensible = |vc: &Arc<SignedViewChange>| {
+            vc.content.view == view && Self::is_sensible(config, &vc.content)
+        };
         if !new_view.view_changes.iter().all(sensible) {
-            return self.evidence(refuse("new_view_with_senseless_view_change"));
+            return Err("new_view_with_senseless_view_change");
         }
-        let (quorum, weak) = (self.membership.quorum(), self.membership.weak_quorum());
-        match select(&new_view.view_changes, quorum, weak) {
-            Some(selection) => self.enter(new_view, selection),
-            None => self.evidence(refuse("new_view_without_quorum")),
-        }
+        let selection = select(&new_view.view_changes, config.quorum(), config.weak_quorum());
+        selection.ok_or("new_view_without_quorum")
     }
 
-    fn enter(&mut self, new_view: Arc<SignedNewView>, selection: Selection) {
+    /// A view begins.
+    pub(super) fn enter(&mut self, new_view: Arc<SignedNewView>, now: Instant) {
         let view = new_view.view;
         self.view = view;
         self.changing = false;
-        self.leads = false;
-        self.uncovered_bytes = self.settings.checkpoint_bytes;
-        self.view_deadline = None;
-        self.parked.clear();
-        self.entered_views += 1;
-        self.entered_at = self.now;
-        self.view_changes.retain(|_, vc| vc.content.view > view);
-        self.new_view = Some(new_view.clone());
-        self.status_deadline = self.now + self.settings.status_interval;
-        if let Some(stable) = selection.stable.clone() {
-            self.on_certificate(Arc::new(stable));
-        }
-        self.skip_to_ahead();
-        self.catch_up();
-        self.persist(&Record::Enter(new_view.clone()), Some(Promise::Enter(new_view)));
-        self.adopt(&selection);
-        self.requeue(&selection);
-        self.slots.values_mut().for_each(|slot| slot.enter(view));
-        self.vote_for(&selection);
+        self.deadline = None;
+        self.entered += 1;
+        self.entered_at = now;
+        self.said.retain(|_, vc| vc.content.view > view);
+        self.new_view = Some(new_view);
     }
 
-    /// Takes what a view begins with as its primary's proposals, and votes for it.
-    pub(super) fn vote_for(&mut self, selection: &Selection) {
-        for &(seq, digest) in &selection.chosen {
-            if seq <= self.low {
-                continue;
+    /// Shows a replica that is behind which view we are in.
+    pub(super) fn show(&self, config: &Config, to: ReplicaId, out: &mut Outbox) {
+        if self.changing {
+            if let Some(message) = self.own(config) {
+                out.send(to, message);
             }
-            if !self.slots.get(&seq).is_some_and(|slot| slot.has_body(digest)) {
-                self.fetch_body(seq, digest);
-            }
-            // Votes for this view may have come before its beginning.
-            self.accept(seq);
+        } else if let Some(new_view) = self.new_view.clone() {
+            out.send(to, PbftMessage::NewView(new_view));
         }
     }
 
-    /// Takes over what a selection proposes, without voting for it yet.
-    pub(super) fn adopt(&mut self, selection: &Selection) {
-        self.blame(selection.blamed.iter().copied());
-        self.next_seq = selection.last().max(self.low).next();
-        for &(seq, digest) in selection.chosen.iter().filter(|(seq, _)| *seq > self.low) {
-            let slot = self.slots.entry(seq).or_default();
-            slot.proposal = Some((self.view, digest));
-            slot.proposed_at = self.now;
-            slot.doubts.clear();
-            slot.verdict = Verdict::Good;
+    /// Says our VIEW-CHANGE again to all.
+    pub(super) fn say_again(&self, config: &Config, out: &mut Outbox) {
+        if let Some(message) = self.own(config) {
+            out.broadcast(message);
         }
     }
 
-    /// Rule A3: these clients must sign from now on.
-    pub(super) fn blame(&mut self, clients: impl IntoIterator<Item = ClientId>) {
-        if stands(Defence::F16VouchForClients) {
-            // A faulty replica blames whom it likes; that must not fill our memory.
-            let known = clients.into_iter().filter(|client| self.membership.may_have(*client));
-            self.must_sign.extend(known);
+    /// Our VIEW-CHANGE for the view that we wait for, once it is said.
+    fn own(&self, config: &Config) -> Option<PbftMessage> {
+        let own = self.said.get(&config.me).filter(|own| own.content.view == self.view)?;
+        Some(PbftMessage::ViewChange(own.clone()))
+    }
+
+    /// Our VIEW-CHANGE for the view that we wait for.
+    pub(super) fn leaving(&self) -> Option<Arc<SignedViewChange>> {
+        self.leaving.clone().filter(|_| self.changing)
+    }
+
+    /// What began the view that we are in.
+    pub(super) fn begun(&self) -> Option<Arc<SignedNewView>> {
+        self.new_view.clone().filter(|_| !self.changing)
+    }
+
+    /// Our last VIEW-CHANGE, whether its view has begun or not.
+    pub(super) fn last_leave(&self) -> Option<&SignedViewChange> {
+        self.leaving.as_deref()
+    }
+
+    /// What the log keeps of it.
+    pub(super) fn promises(&self) -> ViewPromises {
+        ViewPromises {
+            view: self.view,
+            changing: self.changing,
+            leave: self.leaving(),
+            enter: self.new_view.clone(),
         }
     }
 
-    /// What the old view left behind waits again, and nobody has waited yet.
-    fn requeue(&mut self, selection: &Selection) {
-        let view = self.view;
-        let mut abandoned: Vec<Package> = Vec::new();
-        for slot in self.slots.range(self.delivered.next()..).map(|(_, slot)| slot) {
-            if slot.proposal.is_some_and(|(v, _)| v == view) || !slot.doubts.is_empty() {
-                continue;
-            }
-            let packages = slot.bodies.iter().flat_map(Held::packages);
-            abandoned.extend(packages.cloned());
-        }
-        for package in abandoned {
-            if package.is_signed() || !self.must_sign.contains(&package.client) {
-                self.pool.admit(package, self.now);
-            }
-        }
-        let carried = selection
-            .chosen
-            .iter()
-            .filter_map(|(seq, digest)| self.slots.get(seq)?.held(*digest).map(Held::packages));
-        self.pool.requeue(carried.flatten(), self.now);
-        let must_sign = &self.must_sign;
-        let refused = self.pool.discard(|p| !p.is_signed() && must_sign.contains(&p.client));
-        for (client, first) in refused {
-            let reason = tercio_wire::reject::Reason::MustSign;
-            self.effects.push_back(Effect::Decline { client, first, reason });
-        }
+    /// The log says where we are.
+    pub(super) fn recall(&mut self, promised: ViewPromises) {
+        (self.view, self.changing) = (promised.view, promised.changing);
+        (self.leaving, self.new_view) = (promised.leave, promised.enter);
     }
 
-    /// Whether a digest may be wanted at `seq`.
-    pub(super) fn wants_body(&self, seq: SeqNum, digest: Digest) -> bool {
-        self.slots.get(&seq).is_some_and(|slot| {
-            let wanted =
-                slot.committed == Some(digest) || slot.proposal.is_some_and(|(_, d)| d == digest);
-            wanted && !slot.has_body(digest)
-        })
+    /// The log says that we left all views below.
+    pub(super) fn recall_leave(&mut self, view_change: Arc<SignedViewChange>) {
+        (self.view, self.changing) = (view_change.content.view, true);
+        self.leaving = Some(view_change);
+    }
+
+    /// The log says that we entered a view.
+    pub(super) fn recall_enter(&mut self, new_view: Arc<SignedNewView>) {
+        (self.view, self.changing) = (new_view.view, false);
+        self.new_view = Some(new_view);
     }
 }

@@ -6,8 +6,8 @@ use crate::Instant;
 use tercio_types::{ClientId, Package, ReplicaId, RequestSeq};
 
 impl RequestPool {
-    /// Its client has sent a waiting package again: it is to be forwarded once more.
-    pub fn sent_again(&mut self, (client, first): (ClientId, RequestSeq), now: Instant) {
+    /// Its client has sent a waiting package again: it is to be handed on once more.
+    pub fn sent_again(&mut self, client: ClientId, first: RequestSeq, now: Instant) {
         let key = (client, first);
         if let Some(pending) = self.find_mut(&key).filter(|p| !p.to_forward) {
             pending.to_forward = true;

@@ -4,7 +4,7 @@ use crate::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
 use tercio_types::zoo::{Mutant, mutated};
-use tercio_types::{ClientId, Digest, Package, Suite, View};
+use tercio_types::{ClientId, Digest, Package, SeqNum, Suite, View};
 use tercio_wire::EncodedBatch;
 
 /// The most digests that Q keeps for one number. A primary that equivocates in every view cannot
@@ -51,6 +51,23 @@ pub(super) enum Verdict {
     Vetoed,
 }
 
+/// What binds us at one number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::pbft) struct SlotPromises {
+    pub(in crate::pbft) seq: SeqNum,
+    pub(in crate::pbft) accepted: Option<(View, Digest)>,
+    pub(in crate::pbft) prepared: Option<(View, Digest)>,
+    pub(in crate::pbft) preprepared: Vec<(Digest, View)>,
+}
+
+impl SlotPromises {
+    /// A slot that is bound so and holds these bodies.
+    pub(super) fn into_slot(self, bodies: Vec<Held>) -> Slot {
+        let Self { seq: _, accepted, prepared, preprepared } = self;
+        Slot { accepted, prepared, preprepared, bodies, ..Slot::default() }
+    }
+}
+
 /// What is known of one sequence number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot {
@@ -86,6 +103,23 @@ impl Slot {
 
     pub(super) fn has_body(&self, digest: Digest) -> bool {
         digest == Digest::NULL || self.held(digest).is_some()
+    }
+
+    /// Whether a digest may be wanted here.
+    pub(super) fn wants_body(&self, digest: Digest) -> bool {
+        let wanted = self.committed == Some(digest)
+            || self.proposal.is_some_and(|(_, proposed)| proposed == digest);
+        wanted && !self.has_body(digest)
+    }
+
+    /// What binds us here, at `seq`.
+    pub(super) fn promises(&self, seq: SeqNum) -> SlotPromises {
+        SlotPromises {
+            seq,
+            accepted: self.accepted,
+            prepared: self.prepared.filter(|_| !mutated(Mutant::StateDropsPrepared)),
+            preprepared: self.preprepared.clone(),
+        }
     }
 
     pub(super) fn add_body(&mut self, batch: Arc<EncodedBatch>, logged: bool) {

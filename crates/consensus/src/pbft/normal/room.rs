@@ -7,11 +7,10 @@
 //! what the view's primary proposed. Nobody has to agree on it: a batch that does nothing but ask for
 //! a checkpoint is always taken, and frees the room wherever it becomes stable.
 
-use super::slot::Held;
-use super::{Pbft, VoteTable};
+use super::{At, Config, Held, Slots, VoteTable};
 use tercio_types::zoo::{Defence, stands};
 
-impl<T: VoteTable> Pbft<T> {
+impl<T: VoteTable> Slots<T> {
     /// How much room is taken up. What is left of earlier views is not held against this one's
     /// primary.
     fn held_bytes(&self) -> usize {
@@ -20,26 +19,26 @@ impl<T: VoteTable> Pbft<T> {
             let proposed = slot.proposal.map(|(_, digest)| digest);
             slot.held(slot.committed.or(proposed)?)
         });
-        let parked = self.parked.values().map(|(_, batch, _)| batch.bytes.len());
+        let parked = self.parked.values().map(|proposal| proposal.batch.bytes.len());
         self.delivered_bytes + proposed.map(|held| held.bytes.len()).chain(parked).sum::<usize>()
     }
 
-    /// Whether a proposal of this many bytes may be taken.
-    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
-        self.held_bytes() + bytes <= self.settings.held_bytes || !stands(Defence::F43BoundedBytes)
+    /// Whether a proposal of so many bytes may be taken.
+    pub(super) fn has_room_for(&self, config: &Config, bytes: usize) -> bool {
+        self.held_bytes() + bytes <= config.settings.held_bytes || !stands(Defence::F43BoundedBytes)
     }
 
     /// Whether we may propose packages. A primary leaves half of the room free: others learn of a
     /// stable checkpoint later than it does.
-    pub(super) fn may_fill(&self) -> bool {
-        self.held_bytes() < self.settings.held_bytes / 2
+    pub(in crate::pbft) fn may_fill(&self, config: &Config) -> bool {
+        self.held_bytes() < config.settings.held_bytes / 2
     }
 
     /// Whether bodies are asked for, and taken when they come. What is decided or carried into a
     /// view is needed, room or not; but of that there is not much as long as the others can make no
     /// checkpoint stable, and once they have, and we know of it, blocks bring us further (rule S3).
-    pub(super) fn takes_bodies(&self) -> bool {
-        self.ahead.is_none() || self.has_room_for(1)
+    pub(super) fn takes_bodies(&self, config: &Config, at: At) -> bool {
+        !at.behind || self.has_room_for(config, 1)
     }
 
     /// Counts anew what is delivered and held. A restarted replica knows what it accepted at a
@@ -54,10 +53,10 @@ impl<T: VoteTable> Pbft<T> {
     }
 
     /// All batches that are held, whatever for.
-    pub(super) fn bytes_in_memory(&self) -> usize {
+    pub(in crate::pbft) fn bytes_in_memory(&self) -> usize {
         let length = |held: &Held| held.bytes.len();
         let slots = self.slots.values().flat_map(|slot| slot.bodies.iter().map(length));
-        let parked = self.parked.values().map(|(_, batch, _)| batch.bytes.len());
+        let parked = self.parked.values().map(|proposal| proposal.batch.bytes.len());
         slots.chain(parked).sum()
     }
 }

@@ -1,0 +1,119 @@
+//! When something is to be done though nothing comes (TOCS section 4.5.3 and OSDI'99 section 4.4).
+
+use super::resend::HELPED_AT_ONCE;
+use super::{Instant, Pbft, PbftMessage, Standing, VoteTable};
+use tercio_types::zoo::{Defence, stands};
+
+impl<T: VoteTable> Pbft<T> {
+    /// Rule T1: the oldest request that waits to be delivered is what a view is measured by (f18),
+    /// of those that a correct primary can order (rule A4), and the oldest proposal that is not
+    /// delivered though nothing else was.
+    /// Timers of requests stop while a view change runs (f12).
+    fn request_deadline(&self) -> Option<Instant> {
+        let (changing, catching_up) = (self.views.is_changing(), self.checkpoints.is_catching_up());
+        if changing || catching_up || !self.may_leave_now() || !stands(Defence::F18RequestTimers) {
+            return None;
+        }
+        let proposed = self.slots.proposed_since(self.views.view());
+        let since = [self.requests.pool().oldest(), proposed].into_iter().flatten().min()?;
+        Some(since + self.views.timeout(&self.config))
+    }
+
+    /// Rule T4: numbers that are delivered, and that no stable checkpoint covers though nothing
+    /// else is to be done, count as waiting too: somebody may lack what only a checkpoint brings.
+    /// Each view has its time for that.
+    fn uncovered_deadline(&self) -> Option<Instant> {
+        let (at, delivered) = (self.at(), self.slots.delivered());
+        let uncovered = delivered > self.slots.low() && at.executed == delivered;
+        let busy = at.changing || at.catching_up || !self.requests.pool().is_empty();
+        if busy || !uncovered || at.is_primary(&self.config) || !self.may_leave_now() {
+            return None;
+        }
+        let since = self.slots.idle_since().max(self.views.entered_at());
+        Some(since + self.config.settings.checkpoint_idle + self.views.timeout(&self.config))
+    }
+
+    /// Rule C3: when an idle primary asks for a checkpoint.
+    fn checkpoint_deadline(&self) -> Option<Instant> {
+        let uncovered = self.slots.delivered() > self.checkpoints.last_due();
+        let idle = self.requests.pool().is_empty() && self.proposer.is_idle(&self.slots);
+        let may = self.proposer.may_propose(&self.config, self.at(), &self.slots);
+        (may && uncovered && idle)
+            .then(|| self.slots.idle_since() + self.config.settings.checkpoint_idle)
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let at = self.at();
+        let primary_only = if at.is_primary(&self.config) && !at.changing {
+            [self.proposer.batch_deadline(), self.checkpoint_deadline()]
+        } else {
+            [None, None]
+        };
+        let timeout = self.views.timeout(&self.config);
+        [
+            Some(self.resend.status_deadline()),
+            self.views.deadline(),
+            self.request_deadline(),
+            self.uncovered_deadline(),
+            self.requests.unvouched_deadline(&self.config, at, timeout),
+            self.requests.forward_deadline(&self.config, at),
+        ]
+        .into_iter()
+        .chain(primary_only)
+        .flatten()
+        .min()
+    }
+
+    pub(super) fn on_timeout(&mut self) {
+        let now = self.now;
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        let (batch, checkpoint) =
+            (due(self.proposer.batch_deadline()), due(self.checkpoint_deadline()));
+        let timeout = self.views.timeout(&self.config);
+        self.requests.on_timeout(&self.config, self.at(), timeout, &mut self.out);
+        let deadlines = [self.views.deadline(), self.request_deadline(), self.uncovered_deadline()];
+        if deadlines.into_iter().any(due) {
+            self.leave(self.views.view().next());
+        }
+        let (config, at, out) = (&self.config, self.at(), &mut self.out);
+        if batch {
+            let pool = self.requests.pool_mut();
+            self.proposer.on_batch_timeout(config, at, pool, &mut self.slots, out);
+        }
+        if checkpoint {
+            let pool = self.requests.pool();
+            self.proposer.propose_checkpoint(config, at, pool, &mut self.slots, out);
+        }
+        if self.resend.status_deadline() <= now {
+            self.on_status_tick();
+        }
+    }
+
+    /// Rule S1: says where we stand, if we wait for something and get no further.
+    fn on_status_tick(&mut self) {
+        let asks = self.learner.ask(&self.config, &mut self.out);
+        let at = self.at();
+        let waits = asks
+            || at.changing
+            || at.behind
+            || !self.requests.pool().is_empty()
+            || self.slots.is_under_way();
+        let delivered = self.slots.delivered();
+        let moved = self.resend.on_tick(&self.config, waits, delivered, self.now);
+        // Whoever moves is not stuck: what it lacks is most likely on its way.
+        if waits && moved && !at.changing {
+            return;
+        }
+        self.out.broadcast(PbftMessage::Status(Standing {
+            view: at.view,
+            changing: at.changing,
+            delivered,
+            stable: self.slots.low(),
+        }));
+        if at.changing {
+            self.views.say_again(&self.config, &mut self.out);
+        }
+        self.slots.fetch_missing(&self.config, at, HELPED_AT_ONCE as usize, &mut self.out);
+        self.checkpoints.catch_up(delivered, &mut self.out);
+    }
+}
