@@ -362,7 +362,7 @@ mod tests {
         let app = App::Exchange(source.exchange());
         let network = LocalNetwork::start(Spec { app, ..Spec::default() }).unwrap();
         let hour = Duration::from_secs(3600);
-        let core = CoreSettings { deadline: hour, ..CoreSettings::default() };
+        let core = CoreSettings { deadline: hour, ..CoreSettings::unused_id() };
         let mut clients = [network.network().client(0, core).unwrap()];
         network.stop().unwrap();
         // A shell finds no script named `start`, says so and ends.

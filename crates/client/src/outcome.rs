@@ -2,6 +2,7 @@
 
 use crate::{QueryTicket, Ticket};
 use bytes::Bytes;
+use std::io;
 use std::time::Duration;
 use tercio_execution::OpResult;
 use tercio_types::{Height, ReplicaId, RequestSeq, View};
@@ -12,6 +13,15 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SubmitError {
+    /// It is not known which numbers of this client were used.
+    #[error(
+        "which numbers of this client were used is not known: take them up with `Client::resume`, \
+         or give `Settings::numbers` (`CoreSettings::unused_id` is for an id that was never used)"
+    )]
+    NotResumed,
+    /// The file of the client's numbers takes no note of one, which is not used then.
+    #[error("the file of the client's numbers cannot be written: {0}")]
+    NotNoted(io::ErrorKind),
     /// A package has at least one operation.
     #[error("a package needs at least one operation")]
     Empty,
