@@ -50,7 +50,7 @@
 //!   the others at once.
 //! - Any other refusal ends a package once f+1 replicas give the same one. Its numbers are then used
 //!   up by a package of empty system requests, which every replica answers without effect, since a
-//!   gap would hold up the window for ever.
+//!   gap would hold up the window for ever. But 'number used' says that another package used them.
 //! - After the deadline the caller is told who did not answer. Whether the package will be executed
 //!   is unknown then; the core goes on asking, because the numbers must not stay open.
 //! - A query is asked of all replicas and needs f+1 equal answers. It is a read of some recent state,

@@ -73,6 +73,18 @@ pub enum Failure {
         /// Who said so.
         by: Vec<ReplicaId>,
     },
+    /// Enough replicas say that a number of the package was used for another operation, before or by
+    /// another process under this id; what of it has a result of its own is not known.
+    #[error(
+        "number {first} was used for another operation, say replicas {}: take up this client's \
+         numbers (`Client::resume`, or `Settings::numbers`)", list(.by)
+    )]
+    NumberUsed {
+        /// The number of the package's first operation.
+        first: RequestSeq,
+        /// Who said so.
+        by: Vec<ReplicaId>,
+    },
     /// Enough replicas agreed on bytes that are no results of this package: they speak another
     /// version.
     #[error("replicas agree on a result that this build cannot read: {0}")]

@@ -59,6 +59,9 @@ pub struct PackageReply {
     pub body: Bytes,
     /// What names the results: see [`results_digest`].
     pub digest: Digest,
+    /// Whether a number of it was used by another package, as far as this replica knows. The results
+    /// of such numbers are the other's, so that the client is to be told that, and nothing else.
+    pub reuses: bool,
 }
 
 /// The digest of a package's results: the Merkle root over one leaf an operation, with the client,

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use running::{CLIENT, Network, client_secret, number};
 use std::fs;
 use std::path::Path;
-use tercio_client::{CallError, Client, Numbers, NumbersError, Settings, SubmitError};
+use tercio_client::{
+    CallError, Client, CoreSettings, Failure, Numbers, NumbersError, Settings, SubmitError,
+};
 use tercio_replica::{Durability, Layout};
 use tercio_types::{ClientId, RequestSeq};
 
@@ -85,6 +87,29 @@ fn a_client_with_a_file_of_its_numbers_goes_on() {
         let mut client = Client::connect(with_numbers(&net, &file)).unwrap();
         assert!(number(&client.call(OP).unwrap()) > 203);
     }
+}
+
+/// It believes that its id was never used: the old results are not given for its new operations,
+/// and the replicas know after a restart, too, what their logs tell them.
+#[test]
+fn a_number_for_another_operation_is_refused_by_name() {
+    let mut net = network();
+    assert_eq!(number(&net.client(CLIENT).call(OP).unwrap()), 1);
+    for _ in 0..2 {
+        let core = CoreSettings::unused_id();
+        let mut client = Client::connect(Settings { core, ..settings(&net) }).unwrap();
+        let error = client.call(Bytes::from_static(b"another")).unwrap_err();
+        let CallError::Failed { failure, .. } = &error else { panic!("{error}") };
+        assert!(matches!(failure, Failure::NumberUsed { first: RequestSeq(1), .. }), "{error}");
+        assert!(error.to_string().starts_with("number 1 was used for another operation"));
+        assert_eq!(number(&client.query(Bytes::new()).unwrap()), 1, "it was not executed");
+        drop(client);
+        for i in 0..4 {
+            net.replicas[i].take().unwrap().stop().unwrap();
+            net.restart(i);
+        }
+    }
+    assert_eq!(number(&net.client(CLIENT).call(OP).unwrap()), 2);
 }
 
 #[test]

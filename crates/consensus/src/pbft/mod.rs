@@ -395,6 +395,7 @@ impl<T: VoteTable> Pbft<T> {
 
     fn on_request(&mut self, package: Package, from_client: bool) {
         let (client, first, count) = (package.client, package.first, package.ops.len());
+        let digest = package.digest;
         // A replica can hand on a longer one than its client could send us.
         if package_len(&package) > MAX_PACKAGE {
             return self.drop_message("package_too_long");
@@ -410,7 +411,9 @@ impl<T: VoteTable> Pbft<T> {
             self.pool.sent_again((client, first), self.now);
         }
         match admission {
-            Admission::Done => self.effects.push_back(Effect::Repeat { client, first, count }),
+            Admission::Done => {
+                self.effects.push_back(Effect::Repeat { client, first, count, digest });
+            }
             Admission::Full => {
                 self.effects.push_back(Effect::Decline { client, first, reason: Reason::Busy });
             }

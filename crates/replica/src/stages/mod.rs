@@ -172,6 +172,8 @@ pub enum ToExecute {
         first: RequestSeq,
         /// How many operations it has.
         count: usize,
+        /// Its digest.
+        digest: Digest,
         /// The view to name.
         view: View,
     },
@@ -270,6 +272,15 @@ pub enum ToOrder {
     Health(Health),
     /// A client was added: whose words count from now on.
     Membership(Arc<Membership>),
+    /// Tell a client that its package has no result, and why.
+    Decline {
+        /// Whose.
+        client: ClientId,
+        /// Its first number.
+        first: RequestSeq,
+        /// Why.
+        reason: tercio_wire::reject::Reason,
+    },
     /// Something was dropped; the reason, to be counted.
     Dropped(&'static str),
     /// The answer to [`ToLog::Fetch`].
