@@ -109,8 +109,8 @@ impl AppKind for ExchangeKind {
         rules.settings().validate().map_err(|error| error.to_string())
     }
 
-    fn build(rules: &Rules, _suite: Suite) -> Box<dyn Application> {
-        Box::new(Exchange::new(rules.settings()).expect("the rules were checked"))
+    fn build(rules: &Rules, suite: Suite) -> Box<dyn Application> {
+        Box::new(Exchange::new(rules.settings(), suite).expect("the rules were checked"))
     }
 
     fn encode(rules: &Rules, out: &mut Vec<u8>) {

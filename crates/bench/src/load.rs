@@ -532,7 +532,7 @@ mod tests {
     #[test]
     fn what_is_under_way_at_the_end_can_be_given_up() {
         let network = LocalNetwork::start(Spec::new(tercio_registry::apps().first())).unwrap();
-        let core = CoreSettings { deadline: 4 * DRAIN, ..CoreSettings::default() };
+        let core = CoreSettings { deadline: 4 * DRAIN, ..CoreSettings::unused_id() };
         let mut clients = [network.network().client(0, core).unwrap()];
         network.stop().unwrap();
         let asked = Arc::new(AtomicBool::new(false));

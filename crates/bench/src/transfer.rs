@@ -411,7 +411,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let network = LocalNetwork::start(Spec::new(tercio_registry::apps().first())).unwrap();
         let hour = Duration::from_secs(3600);
-        let core = CoreSettings { deadline: hour, ..CoreSettings::default() };
+        let core = CoreSettings { deadline: hour, ..CoreSettings::unused_id() };
         let mut clients = [network.network().client(0, core).unwrap()];
         network.stop().unwrap();
         // A shell finds no script named `start`, says so and ends.

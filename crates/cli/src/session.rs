@@ -26,21 +26,21 @@ pub(crate) struct Session {
     pub(crate) id: ClientId,
     pub(crate) app: App,
     client: Client,
-    numbers: Numbers,
 }
 
 impl Session {
     /// Opens the home and links to a quorum. When another command uses the same client, says so
-    /// and waits for it to end.
+    /// and waits for it to end. The client's numbers are taken up by [`Self::resume`].
     pub(crate) fn open(who: &Who) -> Result<Self, Failure> {
         let home = folder::client(&who.dir, who.client.as_deref())?;
         let opened = ClientHome::load(&home, crate::apps()).map_err(Failure::new)?;
         let membership = opened.membership().map_err(Failure::new)?;
         let ClientHome { client: id, secret, signing, signs, timeout, deadline, connect, .. } =
             opened;
-        let numbers = Numbers::open(&home.join(NUMBERS_FILE), || waits(&home));
-        let numbers = numbers.map_err(Failure::new)?;
+        let numbers = Numbers::wait(&home.join(NUMBERS_FILE), || waits(&home));
         let mut settings = tercio_client::Settings::new(id, secret, membership);
+        settings.numbers = Some(numbers.map_err(Failure::new)?);
+        settings.resume = false;
         let core = &mut settings.core;
         core.auth = if signs { ClientAuth::Signature } else { ClientAuth::Mac };
         core.signing = signing;
@@ -54,33 +54,23 @@ impl Session {
                 who.dir.display()
             ))
         })?;
-        Ok(Self { id, app: opened.genesis.app, client, numbers })
+        Ok(Self { id, app: opened.genesis.app, client })
     }
 
     /// Takes up the client's numbers, before the first operation or ordered read.
     pub(crate) fn resume(&mut self) -> Result<(), Failure> {
-        let next = self.client.resume(self.numbers.next()).map_err(Failure::new)?;
-        // Those below are used, by others or just now.
-        self.numbers.use_below(next).map_err(Failure::new)
-    }
-
-    /// The number of the next operation, which is taken as used from here on.
-    fn take_number(&mut self) -> Result<RequestSeq, Failure> {
-        let number = self.client.core().next_number();
-        self.numbers.use_below(RequestSeq(number.0 + 1)).map_err(Failure::new)?;
-        Ok(number)
+        self.client.resume(RequestSeq(1)).map(drop).map_err(Failure::new)
     }
 
     /// Submits an operation and waits for its result; gives its number too.
     pub(crate) fn call(&mut self, op: bytes::Bytes) -> Result<(RequestSeq, bytes::Bytes), Failure> {
-        let number = self.take_number()?;
+        let number = self.client.core().next_number().unwrap_or_default();
         let result = self.client.call(op).map_err(|error| self.failed(&error))?;
         Ok((number, result))
     }
 
     /// Asks a question that is ordered with the operations.
     pub(crate) fn read(&mut self, question: bytes::Bytes) -> Result<Read, Failure> {
-        self.take_number()?;
         self.client.read(question).map_err(|error| self.failed(&error))
     }
 
@@ -95,7 +85,6 @@ impl Session {
         info: ClientInfo,
         approvals: Vec<(ReplicaId, SignatureBytes)>,
     ) -> Result<ClientId, Failure> {
-        self.take_number()?;
         self.client.add_client(info, approvals).map_err(|error| self.failed(&error))
     }
 

@@ -1,8 +1,8 @@
 //! The client for programs that block: the core, a transport, and the clock.
 
 use crate::{
-    Answer, ClientCore, Completion, CoreSettings, Failure, Nanos, OpResult, QueryTicket,
-    SubmitError, Ticket, results,
+    Answer, ClientCore, Completion, CoreSettings, Failure, Nanos, Numbers, NumbersError, OpResult,
+    QueryTicket, SubmitError, Ticket, results,
 };
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
@@ -12,7 +12,7 @@ use tercio_crypto::SecretKey;
 use tercio_transport::{BindError, Limits, Transport, TransportEvent, Waker};
 use tercio_types::{
     ClientId, ClientInfo, Height, Membership, Principal, ReplicaId, ReplicaSet, RequestSeq,
-    RequestWindow, SignatureBytes, SystemOp,
+    RequestWindow, SignatureBytes, SystemOp, WINDOW,
 };
 use tercio_wire::Decode;
 use thiserror::Error;
@@ -37,6 +37,13 @@ pub struct Settings {
     pub replicas: Option<ReplicaSet>,
     /// How long [`Client::connect`] waits for a quorum of replicas.
     pub connect_timeout: Duration,
+    /// The file of the numbers that this client has used; each is noted there before it is sent.
+    /// Without it, and without [`CoreSettings::first`], nothing can be submitted before
+    /// [`Client::resume`].
+    pub numbers: Option<Numbers>,
+    /// Whether [`Client::connect`] takes up the numbers of that file. A client that only asks
+    /// questions needs none, and links to a network that orders nothing, too.
+    pub resume: bool,
 }
 
 impl Settings {
@@ -51,6 +58,8 @@ impl Settings {
             limits: Limits::default(),
             replicas: None,
             connect_timeout: Duration::from_secs(10),
+            numbers: None,
+            resume: true,
         }
     }
 }
@@ -87,6 +96,9 @@ pub enum ConnectError {
         /// One sentence for each replica that could not be reached.
         problems: Vec<String>,
     },
+    /// The replicas were reached, and the client's numbers cannot be taken up.
+    #[error("the client's numbers cannot be taken up: {0}")]
+    Resume(#[source] Box<CallError>),
 }
 
 /// Why a call gave no result.
@@ -96,6 +108,9 @@ pub enum CallError {
     /// It was not sent.
     #[error(transparent)]
     Submit(#[from] SubmitError),
+    /// The file of the client's numbers cannot be written.
+    #[error(transparent)]
+    Numbers(#[from] NumbersError),
     /// There is no result; `links` says what is wrong with links to replicas, if anything.
     #[error("{failure}{}{}", if links.is_empty() { "" } else { " (" }, links_text(links))]
     Failed {
@@ -155,18 +170,22 @@ pub struct Client {
     /// Ended, and not yet given to the caller.
     completions: VecDeque<Completion>,
     answers: VecDeque<Answer>,
+    /// Behind the links: who waits for the file finds them gone.
+    numbers: Option<Numbers>,
 }
 
 impl Client {
     /// Links to a quorum of the replicas (to all that the settings name, when they are fewer); the
-    /// others are dialled on in the background of later calls.
+    /// others are dialled on in the background of later calls. With [`Settings::numbers`] it then
+    /// takes up the client's numbers ([`Self::resume`]), unless [`Settings::resume`] says not to.
     ///
     /// # Errors
     /// When our identity is not in the membership, or too few replicas can be reached; the error
-    /// says of each why.
+    /// says of each why. When the numbers cannot be taken up.
     pub fn connect(settings: Settings) -> Result<Self, ConnectError> {
-        let Settings { client, secret, membership, core, limits, replicas, connect_timeout } =
-            settings;
+        let Settings { client, secret, membership, core, limits, replicas, .. } = settings;
+        let (connect_timeout, numbers) = (settings.connect_timeout, settings.numbers);
+        let resumes = settings.resume && numbers.is_some();
         let chosen = |r: &ReplicaId| replicas.is_none_or(|chosen| chosen.contains(*r));
         let replicas: ReplicaSet = membership.replicas().filter(chosen).collect();
         let (named, needed) = (replicas.len(), membership.reply_threshold());
@@ -193,6 +212,7 @@ impl Client {
             answers: VecDeque::new(),
             membership,
             replicas,
+            numbers,
         };
         let needed = client.membership.quorum().min(named);
         while client.reached() < needed {
@@ -203,6 +223,10 @@ impl Client {
                 return Err(ConnectError::Unreachable { reached, n, needed, within, problems });
             }
             client.turn(left);
+        }
+        if resumes {
+            let next = RequestSeq(1);
+            client.resume(next).map_err(|error| ConnectError::Resume(Box::new(error)))?;
         }
         Ok(client)
     }
@@ -282,11 +306,25 @@ impl Client {
         self.transport.flush();
     }
 
+    /// Notes the numbers of the next `ops` operations as used.
+    fn note(&mut self, ops: usize) -> Result<(), SubmitError> {
+        let (Some(numbers), Some(next)) = (&mut self.numbers, self.core.next_number()) else {
+            return Ok(());
+        };
+        // A longer package is refused, and so is one without a number.
+        let end = next.0.saturating_add((ops as u64).min(WINDOW));
+        numbers.use_below(RequestSeq(end)).map_err(|error| match error {
+            NumbersError::Io { source, .. } => SubmitError::NotNoted(source.kind()),
+            _ => unreachable!("it was opened"),
+        })
+    }
+
     /// Takes operations as one package; it leaves with the next [`Self::poll`].
     ///
     /// # Errors
-    /// See [`ClientCore::submit`].
+    /// See [`ClientCore::submit`]; when the file of the client's numbers cannot be written.
     pub fn submit(&mut self, ops: Vec<Bytes>) -> Result<Ticket, SubmitError> {
+        self.note(ops.len())?;
         let ticket = self.core.submit(ops, self.time())?;
         self.drain();
         Ok(ticket)
@@ -335,6 +373,7 @@ impl Client {
     /// # Errors
     /// As [`Self::call`], and when the application finds no sense in the question.
     pub fn read(&mut self, question: Bytes) -> Result<Read, CallError> {
+        self.note(1)?;
         let ticket = self.core.read(vec![question], self.time())?;
         self.drain();
         let mut result = self.results(ticket).and_then(results::one)?;
@@ -357,6 +396,7 @@ impl Client {
         approvals: Vec<(ReplicaId, SignatureBytes)>,
     ) -> Result<ClientId, CallError> {
         let op = SystemOp::AddClient { info, approvals };
+        self.note(1)?;
         let ticket = self.core.system(&op, self.time())?;
         self.drain();
         let result = self.results(ticket).and_then(results::one)?;
@@ -366,16 +406,19 @@ impl Client {
     }
 
     /// Takes the client's numbers up where an earlier life under the same id left them: above every
-    /// number that replicas have executed, and not below `next`, which a caller knows that kept it
-    /// ([`crate::Numbers`]; otherwise 1). Open numbers are used up. Gives the next number.
+    /// number that replicas have executed, above those of [`Settings::numbers`], and not below
+    /// `next`, which a caller knows that kept it elsewhere (otherwise 1). Open numbers are used up.
+    /// Gives the next number.
     ///
     /// # Errors
     /// When a quorum does not say the same by the deadline of the core's settings: too few
-    /// replicas are reached, or another process uses the id at the same time.
+    /// replicas are reached, or another process uses the id at the same time. When the file cannot
+    /// be written.
     ///
     /// # Panics
     /// When something was submitted before.
     pub fn resume(&mut self, next: RequestSeq) -> Result<RequestSeq, CallError> {
+        let next = self.numbers.as_ref().map_or(next, |numbers| next.max(numbers.next()));
         loop {
             let ticket = self.core.ask_numbers(self.time())?;
             self.drain();
@@ -386,8 +429,12 @@ impl Client {
             })?;
             let open = self.core.resume_at(&done, next, self.time());
             self.drain();
-            if open == 0 {
-                return Ok(self.core.next_number());
+            if let Some(next) = self.core.next_number().filter(|_| open == 0) {
+                if let Some(numbers) = &mut self.numbers {
+                    // Those below are used, by others or just now.
+                    numbers.use_below(next)?;
+                }
+                return Ok(next);
             }
             let begin = now();
             while self.core.outstanding() > 0 {

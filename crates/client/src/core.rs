@@ -46,7 +46,8 @@ pub struct ClientCore {
     pub(crate) auth: ClientAuth,
     /// Who said that we must sign.
     pub(crate) must_sign: ReplicaSet,
-    pub(crate) next: RequestSeq,
+    /// The number of the next operation, once it is known.
+    pub(crate) next: Option<RequestSeq>,
     next_ticket: u64,
     pub(crate) pending: InOrder<Pending>,
     pub(crate) pace: Pace,
@@ -148,9 +149,9 @@ impl ClientCore {
         self.settings.deadline = deadline;
     }
 
-    /// The number that the next operation gets.
+    /// The number that the next operation gets; `None` until the client's numbers are taken up.
     #[must_use]
-    pub fn next_number(&self) -> RequestSeq {
+    pub fn next_number(&self) -> Option<RequestSeq> {
         self.next
     }
 
@@ -170,8 +171,8 @@ impl ClientCore {
     /// Takes operations as one package.
     ///
     /// # Errors
-    /// When there are none, too many or too long ones, or too much is in flight. Nothing was sent
-    /// then.
+    /// When there are none, too many or too long ones, too much is under way, or the client's
+    /// numbers were not taken up. Nothing was sent then.
     pub fn submit(&mut self, ops: Vec<Bytes>, now: Nanos) -> Result<Ticket, SubmitError> {
         self.submit_as(OpKind::User, ops, now)
     }
@@ -210,7 +211,7 @@ impl ClientCore {
             let retry_after = self.busy_for(now).max(LEAST_HINT);
             return Err(SubmitError::Busy { retry_after });
         }
-        let first = self.next;
+        let first = self.next.ok_or(SubmitError::NotResumed)?;
         let Some(end) = first.0.checked_add(ops.len() as u64).map(RequestSeq) else {
             return Err(SubmitError::TooMany { outstanding: self.pending.len() });
         };
@@ -224,7 +225,7 @@ impl ClientCore {
         self.check_size(content.len())?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.next = end;
+        self.next = Some(end);
         let frame = seal(&self.keys, self.auth, key, content.clone());
         let mut pending = Pending::new(self.membership.n(), ticket, ops.len(), replier, key);
         (pending.content, pending.frame) = (content, frame);

@@ -50,12 +50,13 @@
 //!   the others at once.
 //! - Any other refusal ends a package once f+1 replicas give the same one. Its numbers are then used
 //!   up by a package of empty system requests, which every replica answers without effect, since a
-//!   gap would hold up the window for ever.
-//! - After the deadline (time-out) the caller is told who did not answer. Whether the package will be executed
+//!   gap would hold up the window for ever. But 'number used' says that another package used them.
+//! - After the deadline the caller is told who did not answer. Whether the package will be executed
 //!   is unknown then; the core goes on asking, because the numbers must not stay open.
 //! - A query is asked of all replicas and needs f+1 equal answers. It is a read of some recent state,
 //!   not ordered with requests; a read that must not be stale is ordered as an operation is.
-//! - A client that returns under an id used before asks where its numbers stand ([`Client::resume`]).
+//! - A client that returns under an id used before asks where its numbers stand ([`Client::resume`]),
+//!   and keeps them in a file, too ([`Settings::numbers`]). Until it knows, it submits nothing.
 
 pub mod background;
 mod blocking;
@@ -77,7 +78,7 @@ mod time;
 pub use crate::core::{ClientCore, Ticket};
 pub use background::{AsyncClient, Call};
 pub use blocking::{CallError, Client, ConnectError, Read, Settings};
-pub use numbers::{Numbers, NumbersError};
+pub use numbers::{AHEAD, Numbers, NumbersError};
 pub use outcome::{Answer, Completion, Failure, SubmitError};
 pub use query::QueryTicket;
 pub use settings::{ClientAuth, CoreSettings};

@@ -2,6 +2,7 @@
 
 use crate::{QueryTicket, Ticket};
 use bytes::Bytes;
+use std::io;
 use std::time::Duration;
 use tercio_types::{Height, ReplicaId, RequestSeq, View};
 use tercio_wire::{DecodeError, OpResult, reject::Reason};
@@ -11,6 +12,15 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SubmitError {
+    /// It is not known which numbers of this client were used.
+    #[error(
+        "which numbers of this client were used is not known: take them up with `Client::resume`, \
+         or give `Settings::numbers` (`CoreSettings::unused_id` is for an id that was never used)"
+    )]
+    NotResumed,
+    /// The file of the client's numbers takes no note of one, which is not used then.
+    #[error("the file of the client's numbers cannot be written: {0}")]
+    NotNoted(io::ErrorKind),
     /// A package has at least one operation.
     #[error("a package needs at least one operation")]
     Empty,
@@ -59,6 +69,18 @@ pub enum Failure {
     Refused {
         /// Why.
         reason: Reason,
+        /// Who said so.
+        by: Vec<ReplicaId>,
+    },
+    /// Enough replicas say that a number of the package was used for another operation, before or by
+    /// another process under this id; what of it has a result of its own is not known.
+    #[error(
+        "number {first} was used for another operation, say replicas {}: take up this client's \
+         numbers (`Client::resume`, or `Settings::numbers`)", list(.by)
+    )]
+    NumberUsed {
+        /// The number of the package's first operation.
+        first: RequestSeq,
         /// Who said so.
         by: Vec<ReplicaId>,
     },

@@ -248,13 +248,20 @@ impl ClientCore {
     }
 
     /// f+1 replicas decline for a reason that does not pass. The caller is told, and the numbers
-    /// are used up by system requests without content, which nobody carries out.
+    /// are used up by system requests without content, which nobody carries out; unless they are
+    /// used up already, by another package.
     fn refused(&mut self, first: RequestSeq, reason: Reason, by: Vec<ReplicaId>, now: Nanos) {
         let mut pending = self.forget(first).expect("the caller has just seen it");
         if pending.deadline.take().is_some() {
             let (ticket, view, resent) = (pending.ticket, self.peers.view(), pending.resent);
-            let outcome = Err(Failure::Refused { reason, by });
+            let outcome = Err(match reason {
+                Reason::NumberUsed => Failure::NumberUsed { first, by },
+                reason => Failure::Refused { reason, by },
+            });
             self.completions.push_back(Completion { ticket, first, outcome, view, resent });
+        }
+        if reason == Reason::NumberUsed {
+            return;
         }
         if pending.filler {
             return self.count("numbers_left_open");

@@ -30,9 +30,9 @@ impl ClientCore {
         self.ask(Kind::NUMBERS, Bytes::new(), self.membership.quorum(), now)
     }
 
-    /// Goes on above `done`, and not below `next`. Gives how many numbers below were open; packages
-    /// that use them up are in flight then, and the numbers are to be asked for again when nothing
-    /// is outstanding, until there is none.
+    /// Goes on above `done`, and not below `next`, when no number below is open. Otherwise gives how
+    /// many are; packages that use them up are under way then, and the numbers are to be asked for
+    /// again when nothing is outstanding, until there is none.
     ///
     /// # Panics
     /// When packages are in flight: numbers are taken up before the first.
@@ -41,16 +41,20 @@ impl ClientCore {
         let low = done.low().0;
         // Nothing above the window was ever executed, and nothing far above it was ever sent.
         let highest = (low..=low + WINDOW).rev().find(|n| done.contains(RequestSeq(*n)));
-        let next = next.0.max(highest.unwrap_or(low) + 1).max(self.next.0);
+        let known = self.next.map_or(1, |next| next.0);
+        let next = next.0.max(highest.unwrap_or(low) + 1).max(known);
         let open: Vec<u64> = (low + 1..next.min(low + WINDOW + 1))
             .filter(|number| !done.contains(RequestSeq(*number)))
             .collect();
         for run in open.chunk_by(|a, b| a + 1 == *b) {
             self.use_up(RequestSeq(run[0]), run.len(), now);
         }
-        self.next = RequestSeq(next);
         // Beyond the window numbers cannot be used up before those in it are.
-        open.len() as u64 + next.saturating_sub(low + WINDOW + 1)
+        let left = open.len() as u64 + next.saturating_sub(low + WINDOW + 1);
+        if left == 0 {
+            self.next = Some(RequestSeq(next));
+        }
+        left
     }
 
     /// Sends all replicas a package of system requests without content.

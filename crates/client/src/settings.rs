@@ -22,9 +22,11 @@ pub struct CoreSettings {
     pub auth: ClientAuth,
     /// What packages are signed with, when that is not the identity: the genesis names the key.
     pub signing: Option<Arc<SigningSecret>>,
-    /// The number of the first operation. A client that was here before must go on above its last
-    /// number: replicas answer an old number with its old result.
-    pub first: RequestSeq,
+    /// The number of the first operation, of a client whose numbers its caller knows: 1 of an id
+    /// that was never used ([`Self::unused_id`]). `None` when the id may have been used: nothing
+    /// can be submitted then before the numbers are taken up ([`crate::Client::resume`]), since
+    /// replicas execute a number once and answer it with its old result from then on.
+    pub first: Option<RequestSeq>,
     /// The number of the first query; never one that was used before, since an answer names its
     /// query by number alone.
     pub first_query: u64,
@@ -47,12 +49,20 @@ pub struct CoreSettings {
     pub max_held: usize,
 }
 
+impl CoreSettings {
+    /// The defaults, for an id that was never used on this network: its numbers begin with 1.
+    #[must_use]
+    pub fn unused_id() -> Self {
+        Self { first: Some(RequestSeq(1)), ..Self::default() }
+    }
+}
+
 impl Default for CoreSettings {
     fn default() -> Self {
         Self {
             auth: ClientAuth::default(),
             signing: None,
-            first: RequestSeq(1),
+            first: None,
             first_query: 1,
             max_outstanding: 256,
             max_package: 1 << 20,

@@ -15,7 +15,7 @@ use tercio_wire::{Decode, Encode, Frame, Kind, Reply, encode_results, results_di
 #[test]
 fn the_primary_alone_is_asked_first_and_can_check_the_package() {
     for auth in [ClientAuth::Mac, ClientAuth::Signature] {
-        let mut w = World::with(4, CoreSettings { auth, ..CoreSettings::default() });
+        let mut w = World::with(4, CoreSettings { auth, ..CoreSettings::unused_id() });
         w.core.submit(vec!["a".into(), "b".into()], w.now).unwrap();
         let sent = w.sent();
         assert_eq!(sent.len(), 1);
@@ -26,7 +26,7 @@ fn the_primary_alone_is_asked_first_and_can_check_the_package() {
             assert_eq!(package.kind, OpKind::User);
             assert_eq!(package.ops, ["a", "b"][..]);
         }
-        assert_eq!(w.core.next_number(), RequestSeq(3), "numbers are consecutive");
+        assert_eq!(w.core.next_number(), Some(RequestSeq(3)), "numbers are consecutive");
     }
 }
 
@@ -132,12 +132,12 @@ fn a_replica_with_two_words_counts_once() {
 fn the_last_number_and_the_longest_times_are_no_accident() {
     let settings = CoreSettings {
         auth: ClientAuth::Mac,
-        first: RequestSeq(u64::MAX - 1),
+        first: Some(RequestSeq(u64::MAX - 1)),
         timeout: Duration::MAX,
         max_timeout: Duration::MAX,
         deadline: Duration::MAX,
         replier_patience: Duration::MAX,
-        ..CoreSettings::default()
+        ..CoreSettings::unused_id()
     };
     let mut w = World::with(4, settings);
     let two = w.core.submit(vec!["one".into(), "two".into()], w.now);
@@ -151,7 +151,7 @@ fn the_last_number_and_the_longest_times_are_no_accident() {
 
 #[test]
 fn what_is_under_way_is_bounded() {
-    let settings = CoreSettings { max_outstanding: 3, ..CoreSettings::default() };
+    let settings = CoreSettings { max_outstanding: 3, ..CoreSettings::unused_id() };
     let mut w = World::with(4, settings);
     assert_eq!(w.core.submit(vec![], w.now), Err(SubmitError::Empty));
     let long = vec![Bytes::from(vec![0; 1 << 20])];
@@ -160,7 +160,7 @@ fn what_is_under_way_is_bounded() {
     let unit = "operations";
     let too_large = SubmitError::TooLarge { found: 1025, limit: 1024, unit };
     assert_eq!(w.core.submit(many, w.now), Err(too_large));
-    assert_eq!(w.core.next_number(), RequestSeq(1), "refusals use no number");
+    assert_eq!(w.core.next_number(), Some(RequestSeq(1)), "refusals use no number");
     for _ in 0..3 {
         w.submit("op");
     }
@@ -194,7 +194,7 @@ fn numbers_stay_within_the_window() {
 
 #[test]
 fn bytes_kept_of_a_replica_are_bounded() {
-    let settings = CoreSettings { max_held: 1000, ..CoreSettings::default() };
+    let settings = CoreSettings { max_held: 1000, ..CoreSettings::unused_id() };
     let mut w = World::with(4, settings);
     let long = vec![OpResult::Executed(vec![7; 600].into())];
     w.submit("a");
@@ -332,7 +332,10 @@ fn queries_need_f_plus_1_equal_answers() {
 /// uses up what is open between.
 #[test]
 fn numbers_go_on_where_an_earlier_life_ended() {
-    let mut w = World::new(4);
+    let mut w = World::with(4, CoreSettings::default());
+    let submit = |w: &mut World| w.core.submit(vec!["early".into()], w.now);
+    assert_eq!(submit(&mut w), Err(SubmitError::NotResumed));
+    assert_eq!(w.core.read(vec!["early".into()], w.now), Err(SubmitError::NotResumed));
     let ticket = w.core.ask_numbers(w.now).unwrap();
     let sent = w.sent();
     let frame = Frame::decode(&sent[0].1, Suite::default()).unwrap();
@@ -358,7 +361,7 @@ fn numbers_go_on_where_an_earlier_life_ended() {
     assert_eq!(done, new);
 
     assert_eq!(w.core.resume_at(&done, RequestSeq(9), w.now), 3, "4, 7 and 8 are open");
-    assert_eq!(w.core.next_number(), RequestSeq(9));
+    assert_eq!((w.core.next_number(), submit(&mut w)), (None, Err(SubmitError::NotResumed)));
     let sent = w.sent();
     let fillers: Vec<_> = sent
         .iter()
@@ -377,7 +380,7 @@ fn numbers_go_on_where_an_earlier_life_ended() {
     assert_eq!((w.core.outstanding(), w.core.poll_completion()), (0, None));
     assert_eq!(w.core.resume_at(&window(&[1, 2, 3, 4, 5, 6, 7, 8]), RequestSeq(9), w.now), 0);
     w.submit("ten");
-    assert_eq!(w.core.next_number(), RequestSeq(10));
+    assert_eq!(w.core.next_number(), Some(RequestSeq(10)));
 }
 
 /// A small generator of numbers (Lehmer), so that a run can be repeated.

@@ -81,7 +81,7 @@ fn a_client_that_is_turned_away_holds_back() {
     // The window opens again by what ends.
     let mut most = 0;
     for _ in 0..20 {
-        let before = w.core.next_number().0;
+        let before = w.core.next_number().unwrap().0;
         for _ in 0..200 {
             w.submit("op");
         }
@@ -95,7 +95,7 @@ fn a_client_that_is_turned_away_holds_back() {
                 w.brief(1, first, &did("op"));
             }
         }
-        assert_eq!(w.core.next_number().0, before + 200);
+        assert_eq!(w.core.next_number().unwrap().0, before + 200);
     }
     assert_eq!(most, 200);
 }
@@ -147,7 +147,7 @@ fn a_deadline_holds_for_what_is_submitted_after_it_was_set() {
 /// Nothing is sent to a busy network, and no number is used up, for a caller who wants to know.
 #[test]
 fn who_does_not_wait_is_told_when_to_try_again() {
-    let settings = CoreSettings { wait_when_busy: false, ..CoreSettings::default() };
+    let settings = CoreSettings { wait_when_busy: false, ..CoreSettings::unused_id() };
     let mut w = World::with(4, settings);
     w.submit("op");
     w.reject(0, 1, Reason::Busy, 50);
@@ -185,4 +185,37 @@ fn f_plus_1_refusals_end_a_package_and_its_numbers_are_used_up() {
         w.hear(to, &reply);
     }
     assert_eq!((w.core.outstanding(), w.done()), (0, vec![]));
+}
+
+/// Two processes under one id: the numbers are used, so nothing more is sent under them.
+#[test]
+fn a_number_that_was_used_for_another_operation_is_named() {
+    let mut w = World::new(4);
+    w.submit("first");
+    w.full(0, 1, &did("first"));
+    w.brief(1, 1, &did("first"));
+    w.done();
+    w.submit("second");
+    w.sent();
+    w.reject(0, 2, Reason::NumberUsed, 0);
+    assert_eq!(w.done(), [], "one may lie");
+    w.full(1, 2, &did("something else"));
+    w.sent();
+    w.reject(3, 2, Reason::NumberUsed, 0);
+    let failure = w.outcome().unwrap_err();
+    let by = vec![ReplicaId(0), ReplicaId(3)];
+    assert_eq!(failure, Failure::NumberUsed { first: RequestSeq(2), by });
+    let text = failure.to_string();
+    assert!(
+        text.starts_with("number 2 was used for another operation, say replicas 0, 3"),
+        "{text}"
+    );
+    assert_eq!((w.sent(), w.core.outstanding()), (vec![], 0));
+    // What uses numbers up may find that somebody else did.
+    w.submit("bad");
+    (0..2).for_each(|r| w.reject(r, 3, Reason::Malformed, 0));
+    w.outcome().unwrap_err();
+    (2..4).for_each(|r| w.reject(r, 3, Reason::NumberUsed, 0));
+    assert_eq!((w.done(), w.core.outstanding()), (vec![], 0));
+    assert_eq!(w.counter("numbers_left_open"), 0);
 }

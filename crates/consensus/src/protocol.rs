@@ -175,6 +175,8 @@ pub enum Effect<M> {
         first: RequestSeq,
         /// How many operations it has.
         count: usize,
+        /// Its digest: another package under these numbers has other results.
+        digest: Digest,
     },
     /// Tell the client that its package is not taken.
     Decline {

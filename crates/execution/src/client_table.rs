@@ -24,9 +24,11 @@
 //!        the highest one executed; an empty item where nothing is executed
 //! ```
 
+use crate::contents::Contents;
 use crate::{MerkleMap, Snapshot};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use tercio_crypto::hash;
 use tercio_types::{
@@ -82,6 +84,8 @@ struct Entry {
     info: Option<Box<ClientInfo>>,
     /// Whether those came since the last digest.
     info_is_new: bool,
+    /// What the numbers were used for; in no chunk, and in no digest.
+    contents: Contents,
 }
 
 impl Entry {
@@ -275,7 +279,9 @@ impl ClientTable {
     }
 
     /// Decides on each operation of a package and takes the fresh ones as executed from here on.
-    pub(crate) fn admit(&mut self, package: &Package, admissions: &mut Vec<Admission>) {
+    /// Gives whether all that is left of it is to say that its numbers were used by another one.
+    pub(crate) fn admit(&mut self, package: &Package, admissions: &mut Vec<Admission>) -> bool {
+        let before = admissions.len();
         let entry = Arc::make_mut(self.entries.entry(package.client).or_default());
         admissions.extend(package.numbers().map(|seq| {
             let admission = entry.admission(seq.0);
@@ -284,7 +290,27 @@ impl ClientTable {
             }
             admission
         }));
+        let here = &admissions[before..];
+        let numbers = package.first.0..package.end().0;
+        let reuses = here.contains(&Admission::Duplicate)
+            && entry.contents.reuses(numbers.clone(), &package.digest);
+        let fresh = |admission: &Admission| *admission == Admission::Fresh;
+        if let (Some(from), Some(last)) =
+            (here.iter().position(fresh), here.iter().rposition(fresh))
+        {
+            let (from, end) = (numbers.start + from as u64, numbers.start + last as u64 + 1);
+            let digest = &package.digest;
+            entry.contents.executed(numbers.start, from..end, digest, reuses, entry.floor);
+        }
+        let beyond = here.contains(&Admission::Beyond);
         self.dirty.insert(package.client);
+        reuses && !beyond
+    }
+
+    /// Whether a number of the package of `client` with this digest was used by another one, as far
+    /// as that is known.
+    pub(crate) fn reuses(&self, client: ClientId, numbers: Range<u64>, digest: &Digest) -> bool {
+        self.entries.get(&client).is_some_and(|entry| entry.contents.reuses(numbers, digest))
     }
 
     /// Keeps the keys of a client that was added.

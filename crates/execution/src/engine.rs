@@ -2,7 +2,8 @@
 //!
 //! - A batch with packages makes the next block; one without makes none.
 //! - An operation is executed when its number is fresh (see [`tercio_types::WINDOW`]). A duplicate is
-//!   answered with the result that it had the first time.
+//!   answered with the result that it had the first time; when it came in another package, that is
+//!   said ([`PackageReply::reuses`]), though it is no part of the block's results.
 //! - Agreed time is max(previous + 1, proposed), where a proposal beyond [`LATEST`] counts as that.
 //! - Results are chained: `R(0)` is [`EMPTY_ROOT`], and `R(h) = H(R(h-1) | results root of h)`;
 //!   a results root is the Merkle root over the digests of the packages' results in order, each the
@@ -108,6 +109,8 @@ struct Scratch {
     packages: Vec<Digest>,
     /// Where each package's results stand in `bodies`.
     ranges: Vec<Range<usize>>,
+    /// Whether it used numbers of another, of each package.
+    reuses: Vec<bool>,
     bodies: Vec<u8>,
 }
 
@@ -136,6 +139,12 @@ impl Engine {
             before_lagged: EMPTY_ROOT,
             scratch: Scratch::default(),
         }
+    }
+
+    /// What errors call the application.
+    #[must_use]
+    pub fn app_name(&self) -> &'static str {
+        self.app.name()
     }
 
     /// The digest of the application's state as it is. At genesis this makes that state, which takes
@@ -269,17 +278,18 @@ impl Engine {
     fn apply(&mut self, header: &BlockHeader, batch: &Batch) {
         let seed = hash(self.suite, &[&header.parent.0, &header.body.0]);
         let context = Context { height: header.height, time: header.time, seed };
-        let Scratch { operations, results, admissions, leaves, packages, ranges, bodies } =
+        let Scratch { operations, results, admissions, leaves, packages, ranges, reuses, bodies } =
             &mut self.scratch;
         let mut membership = self.membership.clone();
         admissions.clear();
         packages.clear();
         ranges.clear();
+        reuses.clear();
         bodies.clear();
         results.clear();
         for package in &batch.packages {
             let from = admissions.len();
-            self.clients.admit(package, admissions);
+            reuses.push(self.clients.admit(package, admissions));
             let fresh = package.numbered().zip(&admissions[from..]);
             let fresh = fresh.filter(|(_, a)| **a == Admission::Fresh).map(|(op, _)| op);
             match package.kind {
@@ -343,16 +353,17 @@ impl Engine {
 
     /// The replies to the batch that was executed last.
     fn replies(&self, batch: &Batch) -> Vec<PackageReply> {
-        let Scratch { bodies, ranges, packages, .. } = &self.scratch;
+        let Scratch { bodies, ranges, packages, reuses, .. } = &self.scratch;
         // One copy for all; replies are slices of it, and gone when they are sent.
         let bodies = Bytes::copy_from_slice(bodies);
-        (batch.packages.iter().zip(ranges).zip(packages))
-            .map(|((package, range), digest)| PackageReply {
+        (batch.packages.iter().zip(ranges).zip(packages).zip(reuses))
+            .map(|(((package, range), digest), reuses)| PackageReply {
                 client: package.client,
                 first: package.first,
                 replier: Some(package.replier),
                 body: bodies.slice(range.clone()),
                 digest: *digest,
+                reuses: *reuses,
             })
             .collect()
     }
@@ -371,10 +382,18 @@ impl Engine {
         self.lagged.push_back(Lagged { root, state, results: self.results });
     }
 
-    /// The reply to `count` retransmitted operations from `first` on, when all of them have
-    /// been executed; otherwise they have to be ordered.
+    /// The reply to the package `digest` of `count` operations from `first` on that was sent again,
+    /// when all of them have been executed; otherwise they have to be ordered.
     #[must_use]
-    pub fn reply(&self, client: ClientId, first: RequestSeq, count: usize) -> Option<PackageReply> {
+    pub fn reply(
+        &self,
+        client: ClientId,
+        first: RequestSeq,
+        count: usize,
+        digest: &Digest,
+    ) -> Option<PackageReply> {
+        let numbers = first.0..first.0 + count as u64;
+        let reuses = self.clients.reuses(client, numbers, digest);
         let seq = |i: usize| RequestSeq(first.0 + i as u64);
         if !(0..count).all(|i| self.clients.executed(client, seq(i))) {
             return None;
@@ -387,7 +406,7 @@ impl Engine {
         let body = Bytes::from(body);
         let digest = results_digest(self.suite, client, first, &body);
         let digest = digest.expect("a list that was just written");
-        Some(PackageReply { client, first, replier: None, body, digest })
+        Some(PackageReply { client, first, replier: None, body, digest, reuses })
     }
 
     /// The checkpoint after everything up to `seq`. Its cost follows what changed since the last

@@ -10,6 +10,7 @@
 mod application;
 mod chunk;
 mod client_table;
+mod contents;
 mod engine;
 mod key_bits;
 mod merkle_map;

@@ -139,7 +139,7 @@ fn run(engine: &mut Engine, batches: &[Batch]) -> Vec<PackageReply> {
 
 /// What a client hears that sends its package again.
 fn again(engine: &Engine, package: &Package) -> Option<PackageReply> {
-    engine.reply(package.client, package.first, package.ops.len())
+    engine.reply(package.client, package.first, package.ops.len(), &package.digest)
 }
 
 fn results(reply: &PackageReply) -> Vec<OpResult> {
@@ -274,7 +274,12 @@ proptest! {
         prop_assert!(c.snapshot().eq(snapshot));
         let late = run(&mut a, &batches[cut..]);
         prop_assert_eq!(&late, &run(&mut b, &batches[cut..]));
-        prop_assert_eq!(&late, &run(&mut c, &batches[cut..]));
+        // It does not know which packages came before the snapshot.
+        let said = |replies: &[PackageReply]| {
+            let said = |r: &PackageReply| (r.client, r.first, r.body.clone(), r.digest);
+            replies.iter().map(said).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(said(&late), said(&run(&mut c, &batches[cut..])));
         let end = SeqNum(batches.len() as u64);
         let last = a.checkpoint(end);
         prop_assert_eq!(&last, &b.checkpoint(end));
@@ -560,6 +565,48 @@ fn a_duplicate_changes_the_chain_and_nothing_else() {
 
 /// A read is answered at its place in the order: after the operations before it in the batch, and
 /// before those behind it. It is executed once and kept like any result, and changes nothing.
+/// What a replica knows of the packages behind the numbers changes what it says, and nothing else:
+/// one that restored a snapshot knows nothing.
+#[test]
+fn a_number_in_another_package_is_named_and_not_executed() {
+    let named = |mut package: Package| {
+        package.digest = hash(SUITE, &[&tercio_wire::package_content(&package)]);
+        package
+    };
+    let (one, two) = (named(package(1, 1, 2)), named(package(1, 3, 1)));
+    let other = |first, ops: &[&'static str]| {
+        let ops = ops.iter().map(|op| Bytes::from(*op)).collect();
+        named(package_of(1, first, OpKind::User, ops))
+    };
+    let (mut knows, mut forgot) = (engine(0), engine(0));
+    run(&mut knows, &[batch(1, vec![one.clone(), two.clone()])]);
+    let checkpoint = knows.checkpoint(SeqNum(1));
+    let chunks: Vec<_> = knows.snapshot().collect();
+    forgot.restore(&checkpoint, &chunks).unwrap();
+
+    // All of its numbers used, some of them, and none.
+    let packages = vec![other(1, &["a", "b"]), other(3, &["c", "d"]), other(5, &["e"])];
+    let reuses = |replies: &[PackageReply]| replies.iter().map(|r| r.reuses).collect::<Vec<_>>();
+    let [replies, old] = [&mut knows, &mut forgot].map(|engine| {
+        let replies = run(engine, &[batch(2, packages.clone())]);
+        assert_eq!(history(engine)[3..], [(1, 4), (1, 5)]);
+        replies
+    });
+    assert_eq!(reuses(&replies), [true, true, false]);
+    assert_eq!(reuses(&old), [false, false, false]);
+    let bytes = |replies: &[PackageReply]| {
+        replies.iter().map(|reply| (reply.digest, reply.body.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(bytes(&replies), bytes(&old));
+    assert_eq!(knows.block(), forgot.block());
+    assert_eq!(knows.checkpoint(SeqNum(2)), forgot.checkpoint(SeqNum(2)));
+    // The same when they are sent again.
+    let all = [&one, &two, &packages[0], &packages[1], &packages[2]];
+    let again = |engine: &Engine| all.map(|package| again(engine, package).unwrap().reuses);
+    assert_eq!(again(&knows), [false, false, true, true, false]);
+    assert_eq!(again(&forgot), [false, false, false, false, false]);
+}
+
 #[test]
 fn reads_are_answered_at_their_place() {
     let mut engine = engine(0);
@@ -579,6 +626,6 @@ fn reads_are_answered_at_their_place() {
     );
     assert_eq!(engine.query(b"").unwrap().len(), 2 * 16, "two operations, no trace of the read");
     // Asked for again it is what it was.
-    let again = engine.reply(ClientId(9), RequestSeq(1), 2).unwrap();
+    let again = engine.reply(ClientId(9), RequestSeq(1), 2, &Digest::NULL).unwrap();
     assert_eq!(again.body, replies[1].body);
 }

@@ -2,8 +2,9 @@
 
 use crate::{Network, NetworkError, Spec, free_ports, start};
 use std::net::TcpListener;
-use tercio_client::{Client, ConnectError};
+use tercio_client::{Client, ConnectError, CoreSettings};
 use tercio_replica::ReplicaHandle;
+use tercio_types::RequestSeq;
 
 /// Replicas on threads of this process, on free ports of the loopback network. Everything is in
 /// memory and ends with it.
@@ -40,12 +41,17 @@ impl LocalNetwork {
         &self.replicas
     }
 
-    /// The `i`-th client, linked to a quorum of the replicas.
+    /// The `i`-th client, linked to a quorum of the replicas. It goes on where an earlier one of
+    /// that number ended.
     ///
     /// # Errors
     /// When too few of them can be reached.
     pub fn client(&self, i: usize) -> Result<Client, ConnectError> {
-        self.network.client(i, self.spec.core_settings())
+        let core = CoreSettings { first: None, ..self.spec.core_settings() };
+        let mut client = self.network.client(i, core)?;
+        let resumed = client.resume(RequestSeq(1));
+        resumed.map_err(|error| ConnectError::Resume(Box::new(error)))?;
+        Ok(client)
     }
 
     /// Stops all replicas in an orderly way.

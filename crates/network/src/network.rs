@@ -139,10 +139,10 @@ impl Spec {
         )
     }
 
-    /// The settings of the network's clients.
+    /// The settings of the network's clients, whose ids were never used: it is new.
     #[must_use]
     pub fn core_settings(&self) -> CoreSettings {
-        CoreSettings { auth: self.auth, ..CoreSettings::default() }
+        CoreSettings { auth: self.auth, ..CoreSettings::unused_id() }
     }
 }
 

@@ -56,7 +56,7 @@ fn a_batch_of_signatures_is_put_to_use_before_the_next() {
         timeout: hour,
         max_timeout: hour,
         deadline: hour,
-        ..settings.core
+        ..CoreSettings::unused_id()
     };
     let mut client = Client::connect(settings).unwrap();
     client.submit(vec![Bytes::from_static(b"hold")]).unwrap();

@@ -42,7 +42,7 @@ impl Log {
             (format!("a{i:05}").into(), Bytes::new())
         });
         let (checkpoint, snapshot) = (self.checkpoint(seq), Snapshot::new(0, chunks));
-        self.tell(ToLog::Snapshot(StateAt { checkpoint, chain_bytes: 0, snapshot }));
+        self.tell(ToLog::Snapshot(StateAt { checkpoint, chain_bytes: 0, snapshot, app: "none" }));
     }
 
     fn certify(&mut self, seq: u64) {

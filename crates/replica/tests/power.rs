@@ -7,7 +7,7 @@ use bytes::Bytes;
 use running::{CLIENT, client_secret, counter, genesis, listener, number, secret, wait};
 use std::net::TcpListener;
 use std::time::Duration;
-use tercio_client::{Client, Settings};
+use tercio_client::{Client, CoreSettings, Settings};
 use tercio_genesis::Genesis;
 use tercio_ledger::{MemStorage, Storage, Wal, WalSettings};
 use tercio_replica::{Data, Durability, Layout, NodeSettings, ReplicaConfig, ReplicaHandle, start};
@@ -42,7 +42,10 @@ fn forgotten(durability: Durability) -> usize {
     let listening = listener();
     let genesis = genesis("power", &[listening.local_addr().unwrap()]);
     let replica = alone(&genesis, listening, storage.clone(), durability);
-    let settings = Settings::new(CLIENT, client_secret(CLIENT), genesis.membership().unwrap());
+    let settings = Settings {
+        core: CoreSettings::unused_id(),
+        ..Settings::new(CLIENT, client_secret(CLIENT), genesis.membership().unwrap())
+    };
     let mut client = Client::connect(settings).unwrap();
     let mut state: u64 = 1;
     let mut choose = |n: u64| {

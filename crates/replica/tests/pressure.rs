@@ -33,7 +33,7 @@ fn a_slow_application_pushes_back_and_loses_nothing() {
         slow,
     );
     let settings = Settings {
-        core: CoreSettings { max_outstanding: 300, ..CoreSettings::default() },
+        core: CoreSettings { max_outstanding: 300, ..CoreSettings::unused_id() },
         ..Settings::new(CLIENT, client_secret(CLIENT), net.membership.clone())
     };
     let mut client = Client::connect(settings).unwrap();

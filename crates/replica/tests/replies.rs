@@ -35,7 +35,7 @@ impl Asking {
             }
             Some(bytes.clone())
         }));
-        let settings = CoreSettings::default();
+        let settings = CoreSettings::unused_id();
         let secret = client_secret(CLIENT);
         let mut core = ClientCore::new(CLIENT, secret, net.membership.clone(), settings);
         (0..4).for_each(|i| core.handle_connected(ReplicaId(i)));

@@ -96,7 +96,7 @@ impl Customer {
             max_timeout: Duration::from_millis(800),
             // Nobody gives up: whatever is asked for must be answered in the end.
             deadline: Duration::from_secs(3600),
-            ..CoreSettings::default()
+            ..CoreSettings::unused_id()
         };
         let secret = cast.secret(Principal::Client(id)).clone();
         let mut core = ClientCore::new(id, secret, cast.membership().clone(), settings);
@@ -172,7 +172,7 @@ impl Customer {
         }
         if self.rng.chance(self.habits.reads) {
             let questions = vec![Bytes::new(); self.rng.between(1, self.work.ops) as usize];
-            let first = self.core.next_number();
+            let first = self.next_number();
             self.core.read(questions, nanos(now)).expect("within the core's bounds");
             self.kinds.insert(first, OpKind::Read);
             return Vec::new();
@@ -197,12 +197,18 @@ impl Customer {
         op.into()
     }
 
+    /// The number of the next operation.
+    #[must_use]
+    pub fn next_number(&self) -> RequestSeq {
+        self.core.next_number().expect("its numbers begin with 1")
+    }
+
     /// Submits a package.
     ///
     /// # Panics
     /// When the core takes no more; scripts stay within its bounds.
     pub fn submit(&mut self, ops: Vec<Bytes>, now: Instant) -> Vec<Asked> {
-        let first = self.core.next_number();
+        let first = self.next_number();
         let long = ops.iter().filter(|op| op.len() > LONG).count() as u64;
         if long > 0 {
             self.long.insert(first, long);
@@ -222,7 +228,7 @@ impl Customer {
         approvals: Vec<(ReplicaId, SignatureBytes)>,
         now: Instant,
     ) {
-        let first = self.core.next_number();
+        let first = self.next_number();
         let op = SystemOp::AddClient { info, approvals };
         self.core.system(&op, nanos(now)).expect("within the core's bounds");
         self.kinds.insert(first, OpKind::System);

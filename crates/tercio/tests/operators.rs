@@ -4,8 +4,10 @@ mod common;
 
 use common::{Up, tercio, text};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use tercio_replica::report::ReplicaReport;
 
@@ -199,6 +201,17 @@ fn operations_and_questions_in_words() {
     assert_eq!(ask(&["total"])["answer"], 13);
     tercio(["query", text(&dir), "why?"]).refused(2, &["total or client ID"]);
     submit(&["--client", "9", "add"]).refused(1, &["no client '9'", "1, 2"]);
+    // A second process says that it waits for the first.
+    let held = tercio_client::Numbers::open(&numbers).unwrap();
+    let mut second = Command::new(env!("CARGO_BIN_EXE_tercio"));
+    let second = second.args(["submit", text(&dir), "--client", "2", "add"]);
+    let mut second = second.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(second.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("another command uses") && said.contains("clients/2"), "{said}");
+    drop(held);
+    assert!(second.wait_with_output().unwrap().status.success());
+    assert_eq!(ask(&["total"])["answer"], 14);
     fs::write(&numbers, "many").unwrap();
     submit(&["--client", "2", "add"]).refused(1, &["numbers", "no number"]);
     up.stop();

@@ -11,7 +11,7 @@ use tercio_client::{Client, ClientAuth, Settings};
 use tercio_crypto::SigningSecret;
 use tercio_genesis::ClientHome;
 use tercio_network::poll_until;
-use tercio_types::Scheme;
+use tercio_types::{RequestSeq, Scheme};
 
 fn submit(dir: &Path, client: &str, op: &str) -> common::Run {
     tercio(["submit", text(dir), "--client", client, "--json", op])
@@ -101,6 +101,7 @@ fn clients_of_every_scheme_share_a_network() {
         let mut settings = Settings::new(home.client, home.secret, membership);
         settings.core.auth = ClientAuth::Signature;
         settings.core.signing = Some(Arc::new(other));
+        settings.core.first = Some(RequestSeq(2));
         let mut client = Client::connect(settings).unwrap();
         client.submit(vec![home.genesis.app.operation("add").unwrap()]).unwrap();
         // It sends as long as it is polled, and not by itself.

@@ -20,6 +20,8 @@ pub enum Reason {
     Malformed,
     /// It is longer than the network takes.
     TooLarge,
+    /// A number of it was used by another package, which has a result under it.
+    NumberUsed,
 }
 
 impl fmt::Display for Reason {
@@ -30,6 +32,7 @@ impl fmt::Display for Reason {
             Self::UnknownClient => "unknown client",
             Self::Malformed => "the request makes no sense",
             Self::TooLarge => "the request is too large",
+            Self::NumberUsed => "its number was used for another operation",
         })
     }
 }
@@ -51,6 +54,7 @@ impl Encode for Reject {
             Reason::UnknownClient => 3,
             Reason::Malformed => 4,
             Reason::TooLarge => 5,
+            Reason::NumberUsed => 6,
         });
         out.extend_from_slice(&self.retry_after_ms.to_le_bytes());
     }
@@ -64,6 +68,7 @@ impl Decode for Reject {
             3 => Reason::UnknownClient,
             4 => Reason::Malformed,
             5 => Reason::TooLarge,
+            6 => Reason::NumberUsed,
             other => {
                 return Err(DecodeError::Unknown { what: "reject reason", found: other.into() });
             }

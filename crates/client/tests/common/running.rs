@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tercio_client::Settings;
+use tercio_client::{CoreSettings, Settings};
 use tercio_transport::{Limits, Transport, TransportEvent, Waker};
 use tercio_types::{Membership, Principal, ReplicaId};
 
@@ -68,6 +68,7 @@ pub fn network() -> (Arc<Membership>, Vec<TcpListener>) {
 
 pub fn settings(membership: &Arc<Membership>) -> Settings {
     Settings {
+        core: CoreSettings::unused_id(),
         connect_timeout: Duration::from_secs(60),
         ..Settings::new(ME, secret(Principal::Client(ME)), membership.clone())
     }

@@ -27,7 +27,7 @@ impl World {
     }
 
     pub fn new(n: usize) -> Self {
-        Self::with(n, CoreSettings { auth: ClientAuth::Mac, ..CoreSettings::default() })
+        Self::with(n, CoreSettings { auth: ClientAuth::Mac, ..CoreSettings::unused_id() })
     }
 
     pub fn submit(&mut self, op: &'static str) -> Ticket {

@@ -64,6 +64,7 @@ impl Requests {
         out: &mut Outbox,
     ) {
         let (client, first, count) = (package.client, package.first, package.ops.len());
+        let digest = package.digest;
         // A replica can hand on a longer one than its client could send us.
         if package_len(&package) > MAX_PACKAGE {
             return out.drop_message("package_too_long");
@@ -79,7 +80,7 @@ impl Requests {
             self.pool.sent_again(client, first, at.now);
         }
         match admitted {
-            Admitted::Done => out.push(Effect::Repeat { client, first, count }),
+            Admitted::Done => out.push(Effect::Repeat { client, first, count, digest }),
             Admitted::Full => out.push(Effect::Decline { client, first, reason: Reason::Busy }),
             Admitted::New | Admitted::Known if is_primary => {}
             // The client turned to us: either it does not know the primary, or the primary does

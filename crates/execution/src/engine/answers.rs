@@ -22,6 +22,9 @@ pub struct PackageReply {
     pub body: Bytes,
     /// What names the results: see [`tercio_wire::results_digest`].
     pub digest: Digest,
+    /// Whether a number of it was used by another package, as far as this replica knows. The results
+    /// of such numbers are the other's, so that the client is to be told that, and nothing else.
+    pub reuses: bool,
 }
 
 /// Writes the replies of a block, package by package, and keeps fresh results.

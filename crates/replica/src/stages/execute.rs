@@ -4,7 +4,8 @@
 //!   acknowledgement goes to ordering.
 //! - The packages of a batch are answered in one frame to each client: results in full from the
 //!   replica that the package names, their digest from the others (OSDI'99 section 4.1, 'digest
-//!   replies'). Everybody answers in full when that is short, and a package that was retransmitted.
+//!   replies'). Everybody answers in full when that is short, and a package that was sent again. One
+//!   that uses numbers of another package is declined.
 //! - A query is answered from the state as it stands here and now. One answer means nothing: only
 //!   f+1 equal ones hold a correct replica's, and only of some moment (`--stale`): the answer names
 //!   the height.
@@ -25,9 +26,10 @@ use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
 use tercio_execution::{AppError, Engine, PackageReply, Snapshot};
 use tercio_types::{
-    Authenticator, Batch, Checkpoint, ClientId, Digest, Principal, ReplicaId, RequestSeq, SeqNum,
-    Suite, Timestamp, View,
+    Authenticator, Batch, Checkpoint, ClientId, Digest, Principal, ReplicaId, SeqNum, Suite,
+    Timestamp, View,
 };
+use tercio_wire::reject::Reason;
 use tercio_wire::{
     Decode, Encode, Frame, FrameWriter, Key, Kind, MAX_FRAME, Reply, encode_replies,
 };
@@ -92,8 +94,9 @@ impl ExecuteStage {
     pub fn handle(&mut self, command: ToExecute, out: &mut Outbox) -> Result<(), NodeError> {
         match command {
             ToExecute::Deliver { delivery, view } => self.deliver(&delivery, view, out),
-            ToExecute::Repeat { client, first, count, view } => {
-                self.repeat(client, first, count, view, out);
+            ToExecute::Repeat { client, first, count, digest, view } => {
+                let reply = self.engine.reply(client, first, count, &digest);
+                self.reply_all(reply.into_iter().collect(), view, out);
             }
             ToExecute::Query { client, number, question } => {
                 self.answer(client, number, &question, out);
@@ -160,8 +163,8 @@ impl ExecuteStage {
     fn take_snapshot(&mut self, checkpoint: &Checkpoint, out: &mut Outbox) {
         let snapshot = self.engine.snapshot();
         let chain_bytes = self.rhythm.taken(snapshot.bytes());
-        let checkpoint = checkpoint.clone();
-        out.log.push_back(ToLog::Snapshot(StateAt { checkpoint, chain_bytes, snapshot }));
+        let (checkpoint, app) = (checkpoint.clone(), self.engine.app_name());
+        out.log.push_back(ToLog::Snapshot(StateAt { checkpoint, chain_bytes, snapshot, app }));
     }
 
     /// Goes to a state that was fetched: every piece of it was checked as it came.
@@ -177,13 +180,21 @@ impl ExecuteStage {
         let snapshot = Snapshot::from(chunks);
         self.rhythm.restored(chain_bytes, snapshot.bytes());
         let windows = self.engine.windows();
-        let state = StateAt { checkpoint, chain_bytes, snapshot };
+        let app = self.engine.app_name();
+        let state = StateAt { checkpoint, chain_bytes, snapshot, app };
         out.log.push_back(ToLog::Installed { certificate, state, windows });
         Ok(())
     }
 
     /// Answers the packages of a batch: one frame for each client, unless it grows too long.
     fn reply_all(&mut self, mut replies: Vec<PackageReply>, view: View, out: &mut Outbox) {
+        replies.retain(|PackageReply { client, first, reuses, .. }| {
+            if *reuses {
+                let (client, first, reason) = (*client, *first, Reason::NumberUsed);
+                out.order.push_back(ToOrder::Decline { client, first, reason });
+            }
+            !reuses
+        });
         // Stable: the packages of a client stay in order.
         replies.sort_by_key(|reply| reply.client);
         for of_client in replies.chunk_by(|a, b| a.client == b.client) {
@@ -227,19 +238,6 @@ impl ExecuteStage {
         // A batch holds packages of known clients only; each was checked.
         let Ok(tag) = self.keyring.tag(to, &key.to_array()) else { return };
         out.send.push_back((to, frame.finish(&key, &Authenticator::Mac(tag))));
-    }
-
-    fn repeat(
-        &mut self,
-        client: ClientId,
-        first: RequestSeq,
-        count: usize,
-        view: View,
-        out: &mut Outbox,
-    ) {
-        if let Some(reply) = self.engine.reply(client, first, count) {
-            self.reply_all(vec![reply], view, out);
-        }
     }
 
     fn answer(&mut self, client: ClientId, number: u64, question: &Question, out: &mut Outbox) {

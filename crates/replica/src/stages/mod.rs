@@ -152,6 +152,8 @@ pub struct StateAt {
     pub chain_bytes: u64,
     /// The state.
     pub snapshot: Snapshot,
+    /// Whose it is ([`tercio_execution::Application::name`]).
+    pub app: &'static str,
 }
 
 /// What execution is told.
@@ -172,6 +174,8 @@ pub enum ToExecute {
         first: RequestSeq,
         /// How many operations it has.
         count: usize,
+        /// Its digest.
+        digest: Digest,
         /// The view to name.
         view: View,
     },
@@ -270,6 +274,15 @@ pub enum ToOrder {
     Health(Health),
     /// A client was added: whose words count from now on.
     Membership(Arc<Membership>),
+    /// Tell a client that its package has no result, and why.
+    Decline {
+        /// Whose.
+        client: ClientId,
+        /// Its first number.
+        first: RequestSeq,
+        /// Why.
+        reason: tercio_wire::reject::Reason,
+    },
     /// Something was dropped; the reason, to be counted.
     Dropped(&'static str),
     /// The answer to [`ToLog::Fetch`].

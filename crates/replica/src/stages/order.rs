@@ -357,6 +357,10 @@ impl<P: Protocol> OrderStage<P> {
                 out.membership = Some(membership);
                 Ok(())
             }
+            ToOrder::Decline { client, first, reason } => {
+                self.reject(client, first.0, reason, Duration::ZERO, out);
+                Ok(())
+            }
             ToOrder::Dropped(reason) => {
                 self.drop(reason);
                 Ok(())
@@ -441,10 +445,11 @@ impl<P: Protocol> OrderStage<P> {
                 Effect::Forward { to, package } => {
                     self.send(to, &Forward(package), out);
                 }
-                Effect::Repeat { client, first, count } => {
+                Effect::Repeat { client, first, count, digest } => {
                     self.manners.note(client);
                     let view = self.protocol.view();
-                    out.execute.push_back(ToExecute::Repeat { client, first, count, view });
+                    let repeat = ToExecute::Repeat { client, first, count, digest, view };
+                    out.execute.push_back(repeat);
                 }
                 Effect::Decline { client, first, reason } => {
                     let again = match reason {
@@ -519,6 +524,7 @@ impl<P: Protocol> OrderStage<P> {
             Reason::Malformed => "declined_malformed",
             Reason::UnknownClient => "declined_unknown_client",
             Reason::TooLarge => "declined_too_large",
+            Reason::NumberUsed => "declined_number_used",
         });
         let retry_after_ms = u32::try_from(again.as_millis()).unwrap_or(u32::MAX);
         let body = Reject { reason, retry_after_ms }.to_bytes();

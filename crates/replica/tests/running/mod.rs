@@ -16,7 +16,7 @@ use tercio_replica::{
     Data, Durability, Layout, NodeSettings, ReplicaConfig, ReplicaHandle, StartError, start,
 };
 use tercio_transport::BindError;
-use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Suite};
+use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, RequestSeq, Suite};
 
 pub(crate) const CLIENT: ClientId = ClientId(7);
 
@@ -131,9 +131,12 @@ impl Network {
         self.replicas[i] = started.into_inner();
     }
 
+    /// A client that goes on where an earlier one of this id ended.
     pub(crate) fn client(&self, id: ClientId) -> Client {
         let settings = Settings::new(id, client_secret(id), self.membership.clone());
-        Client::connect(settings).unwrap()
+        let mut client = Client::connect(settings).unwrap();
+        client.resume(RequestSeq(1)).unwrap();
+        client
     }
 
     pub(crate) fn running(&self) -> impl Iterator<Item = &ReplicaHandle> {

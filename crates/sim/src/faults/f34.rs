@@ -18,7 +18,7 @@ pub(super) fn run() -> Result<(), Violation> {
     for forgetful in [false, true] {
         let mut world = f28::race(R1, forgetful)?;
         demand(world.customer(1).is_done(), "f34", || "work is left to the next view".into())?;
-        let asked = world.customer(1).core().next_number();
+        let asked = world.customer(1).next_number();
         let proposed = proposals(&mut world, R1);
         world.crash(R0, Crash::Kill);
         world.submit(1, &["afterwards"]);
