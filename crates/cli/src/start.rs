@@ -31,6 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (config, genesis) = ReplicaConfig::load(&args.dir).map_err(Failure::new)?;
     let stopped = stop::watch(args.stop_with_stdin)?;
+    let idle = config.node.consensus.idle_interval;
     let sm2 = genesis.uses(Scheme::Sm2).then_some(config.node.verify.sm2);
     let replica = network::start(config, &genesis).map_err(Failure::new)?;
     let pid = std::process::id();
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         sm2_backend: sm2.map(|backend| backend.name().to_owned()),
         written_unix_ms: clock::unix_ms(),
         start_height,
+        idle_interval_ms: u64::try_from(idle.as_millis()).unwrap_or(u64::MAX),
         rss_mb: usage::of_process(pid).map_or(0.0, |usage| round(usage.rss_mb(), 1)),
         ..ReplicaReport::of(&replica.status())
     };

@@ -13,8 +13,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tercio_bench::poll_until;
 
+/// What `status` says; its exit status says whether the network works.
 fn status(dir: &Path) -> Value {
-    tercio(["status", text(dir), "--json"]).good().json()
+    let run = tercio(["status", text(dir), "--json"]);
+    let status = run.json();
+    let works = status["network"]["works"].as_bool().unwrap();
+    assert_eq!((run.code, &run.stderr[..]), (i32::from(!works), ""), "{status:#}");
+    status
 }
 
 fn sentences(status: &Value) -> String {
@@ -40,6 +45,7 @@ fn a_network_says_what_it_waits_for() {
     tercio(["testnet", "-o", text(&dir)]).good();
     let never = status(&dir);
     assert_eq!(never["replicas"][3]["state"], "never_ran");
+    assert_eq!(never["network"]["works"], false);
     assert!(sentences(&never).contains("the network stands: 0 of 4"), "{never:#}");
     let settings = dir.join("clients/1/client.toml");
     fs::write(&settings, "client = 1\ndeadline_ms = 600000\n").unwrap();
@@ -65,6 +71,13 @@ fn a_network_says_what_it_waits_for() {
     for key in ["height", "view", "stable", "progress_ms", "rss_mb", "dropped", "peers"] {
         assert!(!well["replicas"][1][key].is_null(), "{key}: {well:#}");
     }
+    let json = tercio(["status", text(&dir), "--json"]).good().stdout.clone();
+    for id in 0..4 {
+        let replica =
+            json.split("{\"id\":").filter(|part| part.starts_with(&format!("{id},\"addr")));
+        assert_eq!(replica.count(), 1, "{json}");
+    }
+    assert_eq!(json.matches("\"id\":").count(), 4 + 4 * 3, "each once, and as a peer of three");
     let shown = tercio(["status", text(&dir)]);
     assert_eq!(shown.good().stdout.lines().count(), 5, "{}", shown.stdout);
     // The home of one of them knows the others by their links.
@@ -75,7 +88,19 @@ fn a_network_says_what_it_waits_for() {
     // Two that are stopped where they stand: one more than may fail.
     let pids: Vec<u32> = up.reports(4).iter().map(|report| report.pid).collect();
     assert!(kill("-STOP", pids[3]));
-    wait_for(&dir, "no faults to spare");
+    let spare = wait_for(&dir, "no faults to spare");
+    assert_eq!(
+        (&spare["network"]["works"], &spare["network"]["may_fail"]),
+        (&true.into(), &0.into())
+    );
+    // For those who see it from elsewhere its links stand, and it is not heard.
+    let from_one = poll_until(Duration::from_secs(60), || {
+        let seen = status_of_home(&dir, 2);
+        (seen["replicas"][3]["state"] == "quiet").then_some(seen)
+    });
+    let from_one = from_one.unwrap_or_else(|| panic!("{:#}", status_of_home(&dir, 2)));
+    assert_eq!(from_one["replicas"][3]["role"].as_str().map(|role| &role[..9]), Some("elsewhere"));
+    assert_eq!(from_one["network"]["voting"], 3);
     assert!(kill("-STOP", pids[2]));
     let stands = wait_for(&dir, "the network stands: 2 of 4");
     assert_eq!(stands["replicas"][2]["state"], "silent");
