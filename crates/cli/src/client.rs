@@ -244,6 +244,7 @@ fn ask(
 }
 
 fn approve(args: &ApproveArgs) -> Result<(), Failure> {
+    folder::expect_replica(&args.home)?;
     let genesis = folder::genesis(&args.home)?;
     let info = info(&genesis, &args.key, args.signing_key.as_deref())?;
     let (replica, signature) = approval(&args.home, &info)?;

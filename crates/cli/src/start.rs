@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::heap::Heap;
-use crate::{changes, clock, output, stop};
+use crate::{changes, clock, folder, output, stop};
 use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -29,6 +29,7 @@ pub(crate) struct Args {
 /// Runs the replica until it is told to stop. Meanwhile it writes `status.json` into its home, and
 /// a line on standard error for what changes.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    folder::expect_replica(&args.dir)?;
     let (config, genesis) = ReplicaConfig::load(&args.dir).map_err(Failure::new)?;
     let stopped = stop::watch(args.stop_with_stdin)?;
     let idle = config.node.consensus.idle_interval;

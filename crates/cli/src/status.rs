@@ -128,11 +128,7 @@ fn states(dir: &Path, genesis: &Genesis) -> Result<BTreeMap<u16, State>, Failure
         folder::replicas(dir, n)
     };
     if homes.is_empty() {
-        return Err(Failure::at(
-            dir,
-            "has no replica's home; name a network's directory as `tercio testnet -o DIR` makes \
-             it, or a replica's home",
-        ));
+        return Err(folder::no_replica(dir));
     }
     let now = clock::unix_ms();
     let mut states: BTreeMap<u16, State> =

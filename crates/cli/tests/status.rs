@@ -182,6 +182,7 @@ fn a_mended_log_is_shown() {
     damaged[220] ^= 4;
     fs::write(&file, damaged).unwrap();
     tercio(["audit", text(&dir.join("replica-2"))]).refused(1, &["block 1"]);
+    the_others_are_reported(&dir);
     let up = Up::start(&dir);
     let mended = poll_until(Duration::from_secs(60), || {
         let replica = status(&dir)["replicas"][2].clone();
@@ -194,6 +195,77 @@ fn a_mended_log_is_shown() {
     up.stop();
     assert_eq!(fs::read(&file).unwrap()[..whole.len()], whole);
     tercio(["audit", text(&dir.join("replica-2"))]).good();
+}
+
+/// An audit of all goes on behind what is bad.
+fn the_others_are_reported(dir: &Path) {
+    let audit = tercio(["audit", text(dir), "--json"]);
+    audit.refused(1, &["replica 2", "block 1"]);
+    let audit = audit.json();
+    let all = audit["replicas"].as_array().unwrap();
+    let verdicts: Vec<_> = all.iter().map(|row| row["audit"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["ok", "ok", "failed", "ok"]);
+    assert_eq!((&audit["audit"], &all[2]["block"]), (&"failed".into(), &1.into()));
+    assert_eq!(audit["compared_height"], 3);
+    let heads = audit["heads"].as_object().unwrap();
+    assert_eq!(heads.values().collect::<Vec<_>>(), [&serde_json::json!([0, 1, 3])]);
+    let text = tercio(["audit", text(dir)]);
+    assert_eq!(text.stdout.matches("audit: ok, replica").count(), 3, "{}", text.stdout);
+    assert!(text.stdout.contains("audit: FAILED, replica 2: blocks-"), "{}", text.stdout);
+}
+
+/// A network of one that was run twice from the start: each log is good by itself.
+#[test]
+fn logs_that_disagree_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let [dir, twin, four] = ["net", "twin", "four"].map(|name| folder.path().join(name));
+    tercio(["testnet", "-n", "1", "-o", text(&dir)]).good();
+    assert!(Command::new("cp").args(["-r", text(&dir), text(&twin)]).status().unwrap().success());
+    for (net, operations) in [(&dir, &["add", "add"][..]), (&twin, &["add"])] {
+        let up = Up::start(net);
+        tercio([&["submit", text(net)], operations].concat()).good();
+        up.stop();
+    }
+    // As homes of one network, whose own genesis only says how many to look for.
+    tercio(["testnet", "-o", text(&four)]).good();
+    for id in 0..4 {
+        fs::remove_dir_all(four.join(format!("replica-{id}"))).unwrap();
+    }
+    fs::rename(dir.join("replica-0"), four.join("replica-0")).unwrap();
+    tercio(["audit", text(&four)]).good();
+    fs::rename(twin.join("replica-0"), four.join("replica-1")).unwrap();
+    let audit = tercio(["audit", text(&four), "--json"]);
+    audit.refused(1, &["differ at height 1", "replica 0", "replica 1"]);
+    let audit = audit.json();
+    assert_eq!(
+        (&audit["compared_height"], audit["heads"].as_object().unwrap().len()),
+        (&1.into(), 2)
+    );
+    assert!(audit["replicas"].as_array().unwrap().iter().all(|row| row["audit"] == "ok"));
+}
+
+/// A home where another kind is wanted: the command for it is named.
+#[test]
+fn the_wrong_kind_of_home_names_the_right_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir)]).good();
+    let (replica, client) = (dir.join("replica-1"), dir.join("clients/1"));
+    let (net, replica, client) = (text(&dir), text(&replica), text(&client));
+    for (args, words) in [
+        (&["start", "--dir", net][..], &["network's directory", "replica-0", "tercio up"][..]),
+        (&["start", "--dir", client], &["home of a client", "tercio submit"]),
+        (&["up", replica], &["home of one replica", "tercio start --dir"]),
+        (&["up", client], &["home of a client", "tercio submit"]),
+        (&["submit", replica, "add"], &["home of a replica", "tercio start --dir"]),
+        (&["query", replica, "total"], &["home of a replica", "tercio start --dir"]),
+        (&["status", client], &["home of a client", "tercio submit"]),
+        (&["audit", client], &["home of a client", "tercio submit"]),
+        (&["client", "approve", client, "00"], &["home of a client", "tercio submit"]),
+        (&["client", "approve", net, "00"], &["network's directory", "replica-0"]),
+    ] {
+        tercio(args.iter()).refused(1, words);
+    }
 }
 
 /// A snapshot of another network among the data: nothing of it is taken.

@@ -151,10 +151,9 @@ fn stall(voters: &[&ReplicaReport], voting: usize, quorum: usize) -> Option<Stri
     }
     // The primary knows best whom it waits for, unless it is the one that is waited for.
     let waiting = |report: &&&ReplicaReport| report.waiting.is_some();
-    let by = (voters.iter().find(|report| report.primary == report.id && waiting(report)))
-        .or_else(|| {
-            voters.iter().filter(waiting).max_by_key(|report| (report.view, report.delivered))
-        });
+    let by = (voters.iter().find(|report| report.primary == report.id && waiting(report))).or_else(
+        || voters.iter().filter(waiting).max_by_key(|report| (report.view, report.delivered)),
+    );
     let why = match by.and_then(|report| report.waiting.as_ref()) {
         Some(waiting) => {
             let plural = if waiting.missing.len() == 1 { "" } else { "s" };
