@@ -25,6 +25,7 @@ mod stop;
 mod submit;
 mod testnet;
 mod up;
+mod words;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

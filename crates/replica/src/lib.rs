@@ -34,6 +34,7 @@ mod threads;
 mod toml_error;
 pub mod transfer;
 
+pub use app_text::Shown;
 pub use client_home::ClientHome;
 pub use commits::DiskPace;
 pub use config::{ConfigError, Data, ReplicaConfig};
