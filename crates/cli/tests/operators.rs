@@ -113,6 +113,11 @@ fn separate_homes_join_one_genesis() {
     let said = tercio(&args);
     assert!(said.good().stdout.contains("chain "), "{}", said.stdout);
     tercio(&args).refused(1, &["genesis.toml", "exists already"]);
+    fs::remove_file(&file).unwrap();
+    args.push("--json".into());
+    let json = tercio(&args).good().json();
+    assert_eq!((&json["replicas"], &json["clients"]), (&4.into(), &1.into()));
+    assert!(said.stdout.contains(json["chain"].as_str().unwrap()), "{json}");
 
     let join = |name: &str| tercio(["init", text(&home(name)), "--genesis", text(&file)]);
     // The key says who one is, whatever the directory is called.
