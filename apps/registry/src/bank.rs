@@ -1,12 +1,12 @@
 //! The bank in a genesis.
 
-use crate::{shown, words};
+use crate::{rejected, shown, words};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use tercio_bank::{Bank, Outcome, Settings, text};
+use serde_json::{Value, json};
+use tercio_bank::{Account, Bank, Outcome, Settings, text};
 use tercio_execution::{Application, Keyed};
-use tercio_genesis::{App, AppKind};
+use tercio_genesis::{App, AppKind, Shown};
 use tercio_types::{ClientId, Suite};
 
 /// The bank: `[bank]`.
@@ -79,11 +79,27 @@ impl AppKind for BankKind {
         words(text::parse(line))
     }
 
-    fn result(bytes: &Bytes) -> Value {
-        shown(Outcome::parse(bytes))
+    fn result(bytes: &Bytes) -> Shown {
+        shown(Outcome::parse(bytes), fields)
+    }
+
+    fn without_content(rules: &Rules) -> Rules {
+        Rules { accounts: 0, ..rules.clone() }
     }
 
     fn question(line: &str) -> Result<Bytes, String> {
         words(text::parse_query(line))
+    }
+}
+
+fn fields(outcome: &Outcome) -> (&'static str, Value) {
+    match outcome {
+        Outcome::Rejected(reason) => rejected(reason.code(), reason),
+        Outcome::Opened => ("opened", json!({})),
+        Outcome::Deposited { balance } => ("deposited", json!({ "balance": balance })),
+        Outcome::Transferred { left } => ("transferred", json!({ "left": left })),
+        Outcome::Account(Account { owner, balance }) => {
+            ("account", json!({ "owner": owner.0, "balance": balance }))
+        }
     }
 }

@@ -2,10 +2,9 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tercio_counter::{Counter, Settings};
 use tercio_execution::Application;
-use tercio_genesis::{App, AppKind};
+use tercio_genesis::{App, AppKind, Shown};
 use tercio_types::Suite;
 
 /// The counter service: `[counter]`.
@@ -64,7 +63,7 @@ impl AppKind for CounterKind {
         }
     }
 
-    fn result(bytes: &Bytes) -> Value {
+    fn result(bytes: &Bytes) -> Shown {
         number(bytes)
     }
 
@@ -82,9 +81,9 @@ impl AppKind for CounterKind {
 }
 
 /// The little-endian integer at the front, as the counter answers; zero when it is cut short.
-fn number(bytes: &Bytes) -> Value {
+fn number(bytes: &Bytes) -> Shown {
     let mut word = [0; 8];
     let known = bytes.len().min(8);
     word[..known].copy_from_slice(&bytes[..known]);
-    json!(u64::from_le_bytes(word))
+    Shown::number(u64::from_le_bytes(word))
 }

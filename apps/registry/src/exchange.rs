@@ -1,13 +1,13 @@
 //! The exchange in a genesis.
 
-use crate::{shown, words};
+use crate::{rejected, shown, unreadable, words};
 use bytes::Bytes;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
-use tercio_exchange::{Exchange, Outcome, Settings, SymbolSpec, text};
+use tercio_exchange::{Exchange, Fill, Outcome, Settings, SymbolSpec, text};
 use tercio_execution::Application;
-use tercio_genesis::{App, AppKind};
+use tercio_genesis::{App, AppKind, Shown};
 use tercio_types::{ClientId, Suite};
 
 /// The exchange: `[exchange]`.
@@ -134,8 +134,8 @@ impl AppKind for ExchangeKind {
         words(text::parse(line))
     }
 
-    fn result(bytes: &Bytes) -> Value {
-        shown(Outcome::parse(bytes))
+    fn result(bytes: &Bytes) -> Shown {
+        shown(Outcome::parse(bytes), fields)
     }
 
     fn question(line: &str) -> Result<Bytes, String> {
@@ -143,8 +143,25 @@ impl AppKind for ExchangeKind {
         query.map(|query| query.to_bytes()).map_err(|error| error.to_string())
     }
 
-    fn answer(bytes: &Bytes) -> Value {
-        serde_json::from_slice(bytes)
-            .unwrap_or_else(|error| json!({ "unreadable": error.to_string() }))
+    fn answer(bytes: &Bytes) -> Shown {
+        match serde_json::from_slice::<Value>(bytes) {
+            Ok(value) => Shown { text: value.to_string(), value, refused: false },
+            Err(error) => unreadable(&error),
+        }
+    }
+}
+
+fn fields(outcome: &Outcome) -> (&'static str, Value) {
+    match outcome {
+        Outcome::Rejected(reason) => rejected(reason.code(), reason),
+        Outcome::Placed { remaining, dropped, fills } => {
+            let fill = |Fill { trade, maker, price, quantity }: &Fill| json!({ "trade": trade, "maker": maker, "price": price, "quantity": quantity });
+            let fills: Vec<Value> = fills.iter().map(fill).collect();
+            ("placed", json!({ "remaining": remaining, "dropped": dropped, "fills": fills }))
+        }
+        Outcome::Reduced { remaining } => ("reduced", json!({ "remaining": remaining })),
+        Outcome::Cancelled { quantity } => ("cancelled", json!({ "quantity": quantity })),
+        // Above 64 bits, which JSON's readers may not have.
+        Outcome::Deposited { free } => ("deposited", json!({ "free": free.to_string() })),
     }
 }

@@ -1,12 +1,12 @@
 //! The key-value store in a genesis.
 
-use crate::{shown, words};
+use crate::{rejected, shown, words};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tercio_execution::{Application, Keyed};
-use tercio_genesis::{App, AppKind};
-use tercio_kv::{Kv, Reply, Settings, text};
+use tercio_genesis::{App, AppKind, Shown};
+use tercio_kv::{Kv, Page, Reply, Settings, text as lines};
 use tercio_types::Suite;
 
 /// The key-value store: `[kv]`.
@@ -75,14 +75,44 @@ impl AppKind for KvKind {
     }
 
     fn operation(line: &str) -> Result<Bytes, String> {
-        words(text::parse(line))
+        words(lines::parse(line))
     }
 
-    fn result(bytes: &Bytes) -> Value {
-        shown(Reply::parse(bytes))
+    fn result(bytes: &Bytes) -> Shown {
+        shown(Reply::parse(bytes), fields)
+    }
+
+    fn without_content(rules: &Rules) -> Rules {
+        Rules { fill_keys: 0, ..rules.clone() }
     }
 
     fn question(line: &str) -> Result<Bytes, String> {
-        words(text::parse_query(line))
+        words(lines::parse_query(line))
+    }
+}
+
+fn fields(reply: &Reply) -> (&'static str, Value) {
+    match reply {
+        Reply::Rejected(reason) => rejected(reason.code(), reason),
+        Reply::Found(value) => ("found", json!({ "value": text(value) })),
+        Reply::Missing => ("missing", json!({})),
+        Reply::Stored { replaced } => ("stored", json!({ "replaced": replaced })),
+        Reply::Deleted { existed } => ("deleted", json!({ "existed": existed })),
+        Reply::Swapped => ("swapped", json!({})),
+        Reply::Differs(value) => ("differs", json!({ "value": value.as_ref().map(text) })),
+        Reply::Page(Page { entries, more }) => {
+            let entry = |(key, value)| json!({ "key": text(key), "value": text(value) });
+            let entries: Vec<Value> = entries.iter().map(|(k, v)| entry((k, v))).collect();
+            ("page", json!({ "entries": entries, "more": more }))
+        }
+        Reply::Count(count) => ("count", json!({ "count": count })),
+    }
+}
+
+/// Bytes that are text as such, others in hexadecimal.
+fn text(bytes: &Bytes) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!(text),
+        Err(_) => json!({ "hex": tercio_crypto::to_hex(bytes) }),
     }
 }

@@ -1,20 +1,26 @@
-//! `tercio audit`: proves offline that a replica's log is what a quorum signed.
+//! `tercio audit`: proves offline that the logs of replicas are what a quorum signed.
+//!
+//! Of a network's directory each replica in it is audited, and each is reported, whatever becomes of
+//! the others. Logs that are good must also be one log, as far as the shortest of them goes.
 
 use crate::failure::Failure;
 use crate::{folder, output};
 use indicatif::ProgressBar;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tercio_genesis::replica_home::DATA_DIR;
+use tercio_genesis::replica_home::{CONFIG_FILE, DATA_DIR};
 use tercio_genesis::{GENESIS_FILE, read_genesis};
-use tercio_ledger::{AuditFailure, AuditProgress, AuditReport, DataDir};
+use tercio_ledger::{AuditFailure, AuditProgress, AuditReport, DataDir, DirStorage, hash_at};
+use tercio_types::{ChainId, Height};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0 when every log is good and they agree, 1 otherwise.")]
 pub(crate) struct Args {
     /// The home of a replica that does not run, or a network's directory with several
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Print one JSON object for each replica, the last as the last line
+    /// Print one JSON object; of a network's directory its `replicas` are an array
     #[arg(long)]
     json: bool,
 }
@@ -37,6 +43,15 @@ impl std::fmt::Display for Flaw {
     }
 }
 
+/// A good log, which nobody else may use meanwhile.
+pub(crate) struct Audited {
+    replica: u16,
+    report: AuditReport,
+    chain: ChainId,
+    blocks: DirStorage,
+    _data: DataDir,
+}
+
 #[derive(Serialize)]
 struct Good {
     audit: &'static str,
@@ -54,76 +69,194 @@ struct Good {
 }
 
 #[derive(Serialize)]
-struct Bad<'a> {
+struct Bad {
     audit: &'static str,
-    file: &'a str,
+    /// Which replica's home it is; of a home by itself nothing says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica: Option<u16>,
+    /// What is wrong, in a line.
+    error: String,
+    file: Option<String>,
     block: Option<u64>,
-    field: &'a str,
+    field: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Row {
+    Good(Good),
+    Bad(Bad),
+}
+
+/// Several replicas.
+#[derive(Serialize)]
+struct All {
+    audit: &'static str,
+    replicas: Vec<Row>,
+    /// Up to which height the good logs were compared, which is as far as the shortest of them goes.
+    compared_height: u64,
+    /// The hashes of the block there, and whose log has it; one when they agree.
+    heads: BTreeMap<String, Vec<u16>>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // A replica's home has no homes in it, and none of it needs to be readable to be told apart.
     let n = folder::genesis(&args.dir).map_or(0, |genesis| genesis.replicas.len());
     let homes = folder::replicas(&args.dir, n);
-    if homes.is_empty() {
-        return one(&args.dir, args.json);
+    if !homes.is_empty() {
+        return all(&homes, args.json);
     }
-    homes.iter().try_for_each(|(_, home)| one(home, args.json))
+    if n > 0 && !args.dir.join(CONFIG_FILE).exists() && !args.dir.join(DATA_DIR).exists() {
+        return Err(folder::no_replica(&args.dir));
+    }
+    match watched(&args.dir) {
+        Ok(audited) => output::report(args.json, &Good::of(&audited), print),
+        Err(Flaw::Unusable(failure)) => Err(failure),
+        Err(flaw @ Flaw::Damage(_)) => {
+            if args.json {
+                output::report(true, &Bad::of(None, &flaw), |_| {})?;
+            }
+            Err(Failure::new(format!("audit failed: {flaw}; {}", advice(&args.dir))))
+        }
+    }
 }
 
-/// Audits one replica's home.
-fn one(home: &Path, json: bool) -> Result<(), Failure> {
+/// What to do about a damaged log.
+fn advice(home: &Path) -> String {
+    format!(
+        "restore the file from a copy, or empty {} and let the replica catch up",
+        home.join(DATA_DIR).display()
+    )
+}
+
+/// Audits the homes, one after the other, and then compares what is good.
+fn all(homes: &[(u16, PathBuf)], json: bool) -> Result<(), Failure> {
+    let (mut rows, mut good, mut wrong) = (vec![], vec![], vec![]);
+    for (id, home) in homes {
+        let row = match watched(home) {
+            Ok(audited) => {
+                let row = Row::Good(Good::of(&audited));
+                good.push((*id, audited));
+                row
+            }
+            Err(flaw) => {
+                wrong.push(format!("replica {id}: {flaw}"));
+                Row::Bad(Bad::of(Some(*id), &flaw))
+            }
+        };
+        if !json {
+            match &row {
+                Row::Good(good) => print(good),
+                Row::Bad(bad) => {
+                    let advice = bad.file.as_ref().map(|_| format!("; {}", advice(home)));
+                    let advice = advice.unwrap_or_default();
+                    output::line(&format!("audit: FAILED, replica {id}: {}{advice}", bad.error));
+                }
+            }
+        }
+        rows.push(row);
+    }
+    let (height, heads) = compare(&good)?;
+    if heads.len() > 1 {
+        let heads = heads.iter().map(|(hash, ids)| format!("{hash} in that of {}", list(ids)));
+        let heads: Vec<String> = heads.collect();
+        let what = format!("the logs differ at height {height}: block {}", heads.join(", "));
+        if !json {
+            output::line(&format!("audit: FAILED, {what}"));
+        }
+        wrong.push(what);
+    }
+    let audit = if wrong.is_empty() { "ok" } else { "failed" };
+    let all = All { audit, replicas: rows, compared_height: height, heads };
+    output::report(json, &all, |all| {
+        if all.heads.len() == 1 && good.len() > 1 {
+            let count = good.len();
+            output::line(&format!("audit: {count} logs are one up to height {height}"));
+        }
+    })?;
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("audit failed: {}", wrong.join("; ")))),
+    }
+}
+
+/// The last height that all these logs have, and the hashes of its block with whose log has it. A log
+/// that begins above it is left out.
+fn compare(good: &[(u16, Audited)]) -> Result<(u64, BTreeMap<String, Vec<u16>>), Failure> {
+    let last = good.iter().map(|(_, audited)| audited.report.last.unwrap_or_default());
+    let height = last.min().unwrap_or_default();
+    let mut heads: BTreeMap<String, Vec<u16>> = BTreeMap::new();
+    for (id, audited) in good.iter().filter(|_| height > Height(0)) {
+        let hash = hash_at(&audited.blocks, audited.chain, height).map_err(Failure::new)?;
+        if let Some(hash) = hash {
+            heads.entry(hash.to_string()).or_default().push(*id);
+        }
+    }
+    Ok((height.0, heads))
+}
+
+/// `replica 1`, `replicas 1, 2`.
+fn list(ids: &[u16]) -> String {
+    let plural = if ids.len() == 1 { "" } else { "s" };
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    format!("replica{plural} {}", ids.join(", "))
+}
+
+/// Audits a home behind a progress bar.
+fn watched(home: &Path) -> Result<Audited, Flaw> {
     let bar = output::bar(Some(0), std::time::Duration::ZERO);
     let result = check(home, &mut |progress| draw(&bar, progress));
     bar.finish_and_clear();
-    match result {
-        Ok((replica, report)) => {
-            let good = Good {
-                audit: "ok",
-                replica,
-                height: report.last.map_or(0, |h| h.0),
-                blocks: report.blocks,
-                operations: report.operations,
-                segments: report.segments,
-                certificates: report.certificates,
-                last_certified: report.last_certified.map_or(0, |h| h.0),
-                head: report.head.to_string(),
-                torn_bytes: report.torn_bytes,
-                lost: report.lost.iter().map(ToString::to_string).collect(),
-            };
-            output::report(json, &good, print)
-        }
-        Err(Flaw::Unusable(failure)) => Err(failure),
-        Err(Flaw::Damage(failure)) => {
-            if json {
-                let bad = Bad {
-                    audit: "failed",
-                    file: &failure.file,
-                    block: failure.height.map(|h| h.0),
-                    field: &failure.field,
-                };
-                output::report(true, &bad, |_| {})?;
-            }
-            Err(Failure::new(format!(
-                "audit failed: {failure}; restore the file from a copy, or empty {} and let the \
-                 replica catch up",
-                home.join(DATA_DIR).display()
-            )))
+    result
+}
+
+impl Good {
+    fn of(audited: &Audited) -> Self {
+        let report = &audited.report;
+        Self {
+            audit: "ok",
+            replica: audited.replica,
+            height: report.last.map_or(0, |h| h.0),
+            blocks: report.blocks,
+            operations: report.operations,
+            segments: report.segments,
+            certificates: report.certificates,
+            last_certified: report.last_certified.map_or(0, |h| h.0),
+            head: report.head.to_string(),
+            torn_bytes: report.torn_bytes,
+            lost: report.lost.iter().map(ToString::to_string).collect(),
         }
     }
 }
 
-/// Audits the log in a replica's home; gives the replica's id and what the log holds.
+impl Bad {
+    fn of(replica: Option<u16>, flaw: &Flaw) -> Self {
+        let damage = match flaw {
+            Flaw::Unusable(_) => None,
+            Flaw::Damage(failure) => Some(failure),
+        };
+        Self {
+            audit: "failed",
+            replica,
+            error: flaw.to_string(),
+            file: damage.map(|failure| failure.file.clone()),
+            block: damage.and_then(|failure| failure.height).map(|height| height.0),
+            field: damage.map(|failure| failure.field.clone()),
+        }
+    }
+}
+
+/// Audits the log in a replica's home.
 pub(crate) fn check(
     home: &Path,
     progress: &mut dyn FnMut(&AuditProgress),
-) -> Result<(u16, AuditReport), Flaw> {
+) -> Result<Audited, Flaw> {
     let unusable = |error: &dyn std::fmt::Display| Flaw::Unusable(Failure::new(error));
     let genesis =
         read_genesis(&home.join(GENESIS_FILE), crate::apps()).map_err(|e| unusable(&e))?;
     let membership = genesis.membership().map_err(|e| unusable(&e))?;
     let data = DataDir::open(home.join(DATA_DIR)).map_err(|e| unusable(&e))?;
-    let (chain, identity) = (membership.chain(), data.identity());
+    let (chain, identity) = (membership.chain(), *data.identity());
     if identity.chain != chain {
         return Err(unusable(&format!(
             "{} belongs to chain {}, but the genesis beside it is that of chain {chain}; put the \
@@ -134,7 +267,7 @@ pub(crate) fn check(
     }
     let blocks = data.blocks().map_err(|e| unusable(&e))?;
     let report = tercio_ledger::audit(&blocks, &membership, progress).map_err(Flaw::Damage)?;
-    Ok((identity.replica.0, report))
+    Ok(Audited { replica: identity.replica.0, report, chain, blocks, _data: data })
 }
 
 fn draw(bar: &ProgressBar, progress: &AuditProgress) {

@@ -44,7 +44,7 @@ mod tests {
         let behind = ReplicaReport { catching_up: true, ..old.clone() };
         assert_eq!(between(&old, &behind), ["catching up from height 7"]);
         assert_eq!(between(&behind, &old), ["caught up at height 7"]);
-        let peer = Peer { id: 2, linked: true, since_ms: 0, problem: None };
+        let peer = Peer { id: 2, linked: true, since_ms: 0, heard_ms: None, problem: None };
         let linked = ReplicaReport { peers: vec![peer.clone()], ..old.clone() };
         assert_eq!(between(&old, &linked), ["replica 2 linked"]);
         let gone = Peer { linked: false, problem: Some("refused".into()), ..peer };

@@ -80,6 +80,17 @@ pub(crate) struct ApproveArgs {
     /// What the client signs with, if not with its identity: SCHEME:KEY
     #[arg(long, value_name = "SCHEME:KEY")]
     signing_key: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// An operator's word.
+#[derive(Serialize)]
+struct Approved {
+    replica: u16,
+    /// As `client add --approval` takes it.
+    approval: String,
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -245,11 +256,13 @@ fn ask(
 }
 
 fn approve(args: &ApproveArgs) -> Result<(), Failure> {
+    folder::expect_replica(&args.home)?;
     let genesis = folder::genesis(&args.home)?;
     let info = info(&genesis, &args.key, args.signing_key.as_deref())?;
     let (replica, signature) = approval(&args.home, &info)?;
-    output::line(&format!("{replica}:{}", to_hex(signature.as_slice())));
-    Ok(())
+    let approval = format!("{replica}:{}", to_hex(signature.as_slice()));
+    let approved = Approved { replica: replica.0, approval };
+    output::report(args.json, &approved, |approved| output::line(&approved.approval))
 }
 
 /// A replica's signature on a client's keys.

@@ -10,6 +10,7 @@ use crate::{audit, output};
 use clients::{Progress, Seen, send_all};
 use crash::{Crash, Homes};
 use serde::Serialize;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -274,6 +275,7 @@ fn send(
             time: TIME,
             ended: &|| threads.iter().all(|thread| thread.is_finished()),
             bar,
+            rate: Cell::default(),
         };
         let crash = watch.run(replicas, homes);
         // The clients must end before the scope can. Nobody may be there any more who would answer.
@@ -297,6 +299,7 @@ fn agreed(reports: &[ReplicaReport]) -> bool {
 fn audit_all(dir: &Path, replicas: u16) -> Result<(), String> {
     for id in 0..replicas {
         audit::check(&tercio_network::home(dir, id), &mut |_| {})
+            .map(drop)
             .map_err(|flaw| format!("replica {id}: {flaw}"))?;
     }
     Ok(())

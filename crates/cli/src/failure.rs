@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It could not be done: exit status 1.
     Failed(String),
+    /// What was printed as the result says so: exit status 1, and nothing more.
+    Shown,
 }
 
 impl Failure {
@@ -27,8 +29,10 @@ impl Failure {
     }
 
     fn text(&self) -> &str {
-        let (Self::Usage(text) | Self::Failed(text)) = self;
-        text
+        match self {
+            Self::Usage(text) | Self::Failed(text) => text,
+            Self::Shown => "",
+        }
     }
 
     /// Prints the line and gives the exit status.
@@ -36,6 +40,7 @@ impl Failure {
         let code = match self {
             Self::Usage(_) => 2,
             Self::Failed(_) => 1,
+            Self::Shown => return ExitCode::from(1),
         };
         // An error of another crate may have line breaks; the promise is one line.
         let line = self.text().split('\n').map(str::trim).collect::<Vec<_>>().join(" ");

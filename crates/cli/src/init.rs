@@ -153,6 +153,18 @@ pub(crate) struct GenesisArgs {
     /// The application [default: the first that this program knows]
     #[arg(long, value_name = "APP", value_parser = app)]
     app: Option<App>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A genesis that was written.
+#[derive(Serialize)]
+struct Written<'a> {
+    chain: String,
+    file: &'a Path,
+    replicas: usize,
+    clients: usize,
 }
 
 fn key(suite: Suite, text: &str) -> Result<PublicKey, Failure> {
@@ -197,10 +209,17 @@ pub(crate) fn genesis(args: &GenesisArgs) -> Result<(), Failure> {
     // Read back, since keys are looked at there.
     Genesis::from_toml(&genesis.to_toml(), &args.output, apps()).map_err(Failure::new)?;
     write_genesis(&args.output, &genesis).map_err(Failure::new)?;
-    output::line(&format!("chain {}", genesis.chain()));
-    output::line(&format!(
-        "give {0} to everybody; each joins with: tercio init DIR --genesis {0}",
-        args.output.display()
-    ));
-    Ok(())
+    let written = Written {
+        chain: genesis.chain().to_string(),
+        file: &args.output,
+        replicas: genesis.replicas.len(),
+        clients: genesis.clients.len(),
+    };
+    output::report(args.json, &written, |written| {
+        output::line(&format!("chain {}", written.chain));
+        output::line(&format!(
+            "give {0} to everybody; each joins with: tercio init DIR --genesis {0}",
+            written.file.display()
+        ));
+    })
 }

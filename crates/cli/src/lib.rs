@@ -28,6 +28,7 @@ mod stop;
 mod submit;
 mod testnet;
 mod up;
+mod words;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

@@ -38,13 +38,13 @@ pub(crate) fn report<T: Serialize>(
 }
 
 /// A progress bar on standard error, over `count` things or over `time` in milliseconds. Draws
-/// nothing when standard error is no terminal.
+/// nothing when standard error is no terminal. What changes often is its prefix.
 pub(crate) fn bar(count: Option<u64>, time: Duration) -> ProgressBar {
     let (length, numbers) = match count {
         Some(count) => (count, "{human_pos}/{human_len} "),
         None => (time.as_millis() as u64, ""),
     };
-    let template = format!("{{bar:40}} {numbers}{{msg}}");
+    let template = format!("{{bar:40}} {numbers}{{prefix}}{{msg}}");
     let style = ProgressStyle::with_template(&template).expect("the template is well-formed");
     ProgressBar::new(length).with_style(style)
 }

@@ -92,7 +92,7 @@ pub(crate) struct KvArgs {
     #[command(flatten)]
     at: At,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     command: KvCommand,

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::heap::Heap;
-use crate::{changes, clock, output, stop};
+use crate::{changes, clock, folder, output, stop};
 use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -29,8 +29,10 @@ pub(crate) struct Args {
 /// Runs the replica until it is told to stop. Meanwhile it writes `status.json` into its home, and
 /// a line on standard error for what changes.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    folder::expect_replica(&args.dir)?;
     let (config, genesis) = ReplicaConfig::load(&args.dir, crate::apps()).map_err(Failure::new)?;
     let stopped = stop::watch(args.stop_with_stdin)?;
+    let idle = config.node.consensus.idle_interval;
     let sm2 = genesis.uses(Scheme::Sm2).then_some(config.node.verify.sm2);
     let replica = tercio_network::start(config, &genesis).map_err(Failure::new)?;
     let pid = std::process::id();
@@ -40,6 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         sm2_backend: sm2.map(|backend| backend.name().to_owned()),
         written_unix_ms: clock::unix_ms(),
         start_height,
+        idle_interval_ms: u64::try_from(idle.as_millis()).unwrap_or(u64::MAX),
         rss_mb: usage::of_process(pid).map_or(0.0, |usage| round(usage.rss_mb(), 1)),
         ..ReplicaReport::of(&replica.status())
     };

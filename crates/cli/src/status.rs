@@ -1,21 +1,27 @@
 //! `tercio status`: how the replicas of a network are, and what that means for it.
 //!
 //! A replica whose home is on this machine is known by the file that its process writes several
-//! times a second. A report is believed while its process lives and is young; an older one only
-//! says how long the replica has been away. A replica elsewhere is known by the links that those
-//! here have to it.
+//! times a second, which its event loop answers for: a loop that is frozen leaves an old file behind.
+//! A report is believed while its process lives and is young; an older one only says how long the
+//! replica has been away. A replica elsewhere is known by when those here last heard it. Idle
+//! replicas say where they stand twice a second, so silence means something in an idle network, too.
 
 mod network;
+mod state;
+mod table;
 
 use crate::failure::Failure;
 use crate::{clock, folder, output, stop};
-use network::{Network, State};
+use network::Network;
 use serde::Serialize;
+use serde_json::{Map, Value};
+use state::State;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
+use table::Rates;
 use tercio_genesis::Genesis;
 use tercio_genesis::replica_home::CONFIG_FILE;
 use tercio_network::usage;
@@ -29,11 +35,15 @@ const AGAIN: Duration = Duration::from_secs(1);
 const DROPS: usize = 4;
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 when the network can order operations, 1 when it stands or \
+                        cannot be looked at, 2 for wrong usage. With --watch, 0 when interrupted."
+)]
 pub(crate) struct Args {
     /// The network's directory, or the home of one replica
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Look again every second until interrupted
+    /// Look again every second until interrupted: a table, with the blocks made since the last look
     #[arg(long)]
     watch: bool,
     /// Print one JSON object (each time)
@@ -54,21 +64,38 @@ struct Row {
     id: u16,
     address: String,
     role: String,
-    #[serde(flatten)]
+    /// Blocks made since the last look, in each second; with `--watch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks_per_s: Option<f64>,
+    #[serde(flatten, serialize_with = "without_id")]
     state: State,
+}
+
+/// A state's own fields; a report's `id` is the row's.
+fn without_id<S: serde::Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
+    let fields = serde_json::to_value(state).map_err(serde::ser::Error::custom)?;
+    let Value::Object(mut fields) = fields else { unreachable!("a state has fields") };
+    fields.remove("id");
+    Map::serialize(&fields, serializer)
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let genesis = folder::genesis(&args.dir)?;
     if !args.watch {
-        return show(args, &genesis);
+        let report = look(args, &genesis, &mut Rates::default())?;
+        output::report(args.json, &report, print)?;
+        return if report.network.works { Ok(()) } else { Err(Failure::Shown) };
     }
     let stopped = stop::watch(false)?;
+    let mut rates = Rates::default();
     loop {
-        if !args.json && stdout().is_terminal() {
-            output::text("\x1b[H\x1b[2J");
-        }
-        show(args, &genesis)?;
+        let report = look(args, &genesis, &mut rates)?;
+        output::report(args.json, &report, |report| {
+            if stdout().is_terminal() {
+                output::text("\x1b[H\x1b[2J");
+            }
+            table::print(report);
+        })?;
         match stopped.recv_timeout(AGAIN) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -76,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn show(args: &Args, genesis: &Genesis) -> Result<(), Failure> {
+fn look(args: &Args, genesis: &Genesis, rates: &mut Rates) -> Result<Report, Failure> {
     let states = states(&args.dir, genesis)?;
     let membership = genesis.membership().map_err(Failure::new)?;
     let network = Network::of(&states, &membership);
@@ -84,10 +111,10 @@ fn show(args: &Args, genesis: &Genesis) -> Result<(), Failure> {
         id,
         address: member.address.clone(),
         role: state.role(),
+        blocks_per_s: if args.watch { rates.of(&state) } else { None },
         state,
     });
-    let report = Report { name: genesis.name.clone(), replicas: rows.collect(), network };
-    output::report(args.json, &report, print)
+    Ok(Report { name: genesis.name.clone(), replicas: rows.collect(), network })
 }
 
 /// What is known of every replica of the genesis.
@@ -102,11 +129,7 @@ fn states(dir: &Path, genesis: &Genesis) -> Result<BTreeMap<u16, State>, Failure
         folder::replicas(dir, n)
     };
     if homes.is_empty() {
-        return Err(Failure::at(
-            dir,
-            "has no replica's home; name a network's directory as `tercio testnet -o DIR` makes \
-             it, or a replica's home",
-        ));
+        return Err(folder::no_replica(dir));
     }
     let now = clock::unix_ms();
     let mut states: BTreeMap<u16, State> =
@@ -151,7 +174,8 @@ fn line(row: &Row) -> String {
         format!("progress {} ago", seconds(r.progress_ms)),
     ];
     if r.pending > 0 {
-        parts.push(format!("{} waiting", r.pending));
+        let oldest = r.oldest_pending_ms.unwrap_or(0);
+        parts.push(format!("{} waiting, the oldest for {}", r.pending, seconds(oldest)));
     }
     if r.damaged_blocks + r.repaired_blocks > 0 {
         parts.push(format!(

@@ -113,10 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let genesis = folder::genesis(&args.dir)?;
     let homes = folder::replicas(&args.dir, genesis.replicas.len());
     if homes.is_empty() {
-        return Err(Failure::at(
-            &args.dir,
-            "has no replica's home (replica-0, and so on); `tercio testnet -o DIR` makes a network",
-        ));
+        return Err(folder::no_network(&args.dir));
     }
     let stopped = stop::watch(args.stop_with_stdin)?;
     let program = std::env::current_exe().map_err(Failure::new)?;

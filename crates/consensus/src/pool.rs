@@ -55,6 +55,7 @@ struct Pending {
     package: Package,
     /// Tells the entry from an earlier one under the same key.
     id: u64,
+    arrived: Instant,
     proposed: bool,
     /// Whether it stands in the list of what is to be forwarded.
     to_forward: bool,
@@ -191,8 +192,15 @@ impl RequestPool {
         self.active += usize::from(client.waiting.is_empty());
         let id = self.next_id;
         let vouchers = ReplicaSet::EMPTY;
-        let pending =
-            Pending { package, id, proposed: false, to_forward: true, vouchers, held_since: None };
+        let pending = Pending {
+            package,
+            id,
+            arrived: now,
+            proposed: false,
+            to_forward: true,
+            vouchers,
+            held_since: None,
+        };
         client.waiting.insert(place, (key.1, pending));
         client.ops += ops;
         self.len += 1;
@@ -453,6 +461,23 @@ mod tests {
         assert_eq!((pool.len(), pool.oldest_unvouched()), (1, Some(Instant(0))));
         assert_eq!((pool.queued_ops(), pool.take_batch(10, 10).len()), (1, 1));
         assert_eq!(pool.admit(package(1, 77), Instant(0)), Admitted::Done);
+    }
+
+    /// Who looks from outside wants to know how long a client waits, not for how long this view has
+    /// made it wait.
+    #[test]
+    fn the_oldest_arrival_outlives_views() {
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 0);
+        assert_eq!(pool.oldest_arrival(), None);
+        // A later number may come first.
+        for (first, at) in [(2, 5), (1, 7)] {
+            pool.admit(package(1, first), Instant(at));
+        }
+        pool.admit(package(2, 1), Instant(9));
+        pool.requeue(std::iter::empty(), Instant(50));
+        assert_eq!((pool.oldest_arrival(), pool.oldest()), (Some(Instant(5)), Some(Instant(50))));
+        pool.delivered(&package(1, 2));
+        assert_eq!(pool.oldest_arrival(), Some(Instant(7)));
     }
 
     #[test]

@@ -348,8 +348,10 @@ pub struct Status {
     pub checkpoints: usize,
     /// How many views were entered after the first.
     pub view_changes: u64,
-    /// How long ago the last number was delivered.
-    pub since_progress: Duration,
+    /// When the oldest of them came.
+    pub oldest_pending: Option<Instant>,
+    /// When there was progress last: a number delivered or executed, a step towards a checkpoint.
+    pub progress_at: Instant,
     /// When the next number cannot move: what it waits for, and who has not sent it.
     pub waiting: Option<(Awaited, ReplicaSet)>,
     /// When its log was lost: what keeps it from voting.

@@ -9,7 +9,7 @@ use crate::GenesisError;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,9 +68,9 @@ pub trait AppKind: 'static {
         Ok(Bytes::copy_from_slice(line.as_bytes()))
     }
 
-    /// A result of an operation for people and programs, as JSON; a text is for people.
-    fn result(bytes: &Bytes) -> Value {
-        json!(String::from_utf8_lossy(bytes))
+    /// A result of an operation, for people and for programs.
+    fn result(bytes: &Bytes) -> Shown {
+        Shown::text(String::from_utf8_lossy(bytes))
     }
 
     /// Reads a question as people write it.
@@ -81,9 +81,41 @@ pub trait AppKind: 'static {
         Self::operation(text)
     }
 
-    /// An answer to a question for people and programs.
-    fn answer(bytes: &Bytes) -> Value {
+    /// An answer to a question, for people and for programs.
+    fn answer(bytes: &Bytes) -> Shown {
         Self::result(bytes)
+    }
+
+    /// The rules without the content that a network begins with: enough to look at an operation
+    /// before it is sent ([`App::checker`]).
+    fn without_content(rules: &Self::Rules) -> Self::Rules {
+        rules.clone()
+    }
+}
+
+/// A result or an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// For people.
+    pub text: String,
+    /// For programs: a number, a text, or an object whose `outcome` says which fields it has.
+    pub value: Value,
+    /// Whether the application refused what it was asked for, and changed nothing.
+    pub refused: bool,
+}
+
+impl Shown {
+    /// The same text for people and programs.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { value: Value::from(text.as_str()), text, refused: false }
+    }
+
+    /// A number.
+    #[must_use]
+    pub fn number(number: u64) -> Self {
+        Self { text: number.to_string(), value: number.into(), refused: false }
     }
 }
 
@@ -155,9 +187,10 @@ trait Ruled: Send + Sync {
     fn table(&self) -> toml::Value;
     fn examples(&self) -> [&'static str; 2];
     fn operation(&self, line: &str) -> Result<Bytes, String>;
-    fn result(&self, bytes: &Bytes) -> Value;
+    fn result(&self, bytes: &Bytes) -> Shown;
     fn question(&self, text: &str) -> Result<Bytes, String>;
-    fn answer(&self, bytes: &Bytes) -> Value;
+    fn answer(&self, bytes: &Bytes) -> Shown;
+    fn without_content(&self) -> App;
 }
 
 struct Rules<K: AppKind>(K::Rules);
@@ -207,7 +240,7 @@ impl<K: AppKind> Ruled for Rules<K> {
         K::operation(line)
     }
 
-    fn result(&self, bytes: &Bytes) -> Value {
+    fn result(&self, bytes: &Bytes) -> Shown {
         K::result(bytes)
     }
 
@@ -215,8 +248,12 @@ impl<K: AppKind> Ruled for Rules<K> {
         K::question(text)
     }
 
-    fn answer(&self, bytes: &Bytes) -> Value {
+    fn answer(&self, bytes: &Bytes) -> Shown {
         K::answer(bytes)
+    }
+
+    fn without_content(&self) -> App {
+        App::new::<K>(K::without_content(&self.0))
     }
 }
 
@@ -314,9 +351,9 @@ impl App {
         self.0.operation(line)
     }
 
-    /// A result of an operation for people and programs, as JSON; a text is for people.
+    /// A result of an operation, for people and for programs.
     #[must_use]
-    pub fn result(&self, bytes: &Bytes) -> Value {
+    pub fn result(&self, bytes: &Bytes) -> Shown {
         self.0.result(bytes)
     }
 
@@ -328,10 +365,24 @@ impl App {
         self.0.question(text)
     }
 
-    /// An answer to a question for people and programs.
+    /// An answer to a question, for people and for programs.
     #[must_use]
-    pub fn answer(&self, bytes: &Bytes) -> Value {
+    pub fn answer(&self, bytes: &Bytes) -> Shown {
         self.0.answer(bytes)
+    }
+
+    /// What replicas ask of an operation before they order it ([`Application::check`]), and why they
+    /// would refuse it, which their REJECT does not say. It has the application's rules, and
+    /// nothing of the content that a network begins with.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn checker(
+        &self,
+        suite: Suite,
+    ) -> Result<impl Fn(&[u8]) -> Result<(), String> + use<>, GenesisError> {
+        let app = self.0.without_content().build(suite)?;
+        Ok(move |operation: &[u8]| app.check(operation).map_err(|why| why.to_string()))
     }
 }
 

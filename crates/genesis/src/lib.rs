@@ -17,7 +17,7 @@ mod genesis;
 pub mod replica_home;
 mod toml_file;
 
-pub use app::{App, AppKind, Apps, Kind, NoRules};
+pub use app::{App, AppKind, Apps, Kind, NoRules, Shown};
 pub use client_home::ClientHome;
 pub use error::{ConfigError, GenesisError};
 pub use files::{

@@ -102,15 +102,7 @@ pub fn audit(
 ) -> Result<AuditReport, AuditFailure> {
     let chain = membership.chain();
     let names = storage.list().map_err(|e| failure("the directory", None, e.to_string()))?;
-    let mut firsts: Vec<Height> = names.iter().filter_map(|n| parse_name(n, "blocks")).collect();
-    // Where the log begins anew, what lies before is void and waits to be removed.
-    let begins = |first: &Height| {
-        let name = segment_name(*first);
-        let header = Window::exact(storage, &name)
-            .map(|mut window| SegmentHeader::read(&mut window, &name, chain, *first));
-        matches!(header, Ok(Ok(Ok(header))) if header.base)
-    };
-    firsts.drain(..firsts.iter().rposition(begins).unwrap_or(0));
+    let firsts = segments(storage, &names, chain);
     let mut audit = Audit {
         storage,
         membership,
@@ -137,6 +129,48 @@ pub fn audit(
     audit.certificates_outside()?;
     audit.report.head = audit.previous.hash;
     Ok(audit.report)
+}
+
+/// The first heights of the segments that count.
+fn segments(storage: &dyn Storage, names: &[String], chain: ChainId) -> Vec<Height> {
+    let mut firsts: Vec<Height> = names.iter().filter_map(|n| parse_name(n, "blocks")).collect();
+    // Where the log begins anew, what lies before is void and waits to be removed.
+    let begins = |first: &Height| {
+        let name = segment_name(*first);
+        let header = Window::exact(storage, &name)
+            .map(|mut window| SegmentHeader::read(&mut window, &name, chain, *first));
+        matches!(header, Ok(Ok(Ok(header))) if header.base)
+    };
+    firsts.drain(..firsts.iter().rposition(begins).unwrap_or(0));
+    firsts
+}
+
+/// The hash of a block in a log that [`audit`] found good; `None` when the block is not in there. A
+/// block names the one before it, so two logs with one hash here are one log up to here.
+///
+/// # Errors
+/// As [`audit`].
+pub fn hash_at(
+    storage: &dyn Storage,
+    chain: ChainId,
+    height: Height,
+) -> Result<Option<Digest>, AuditFailure> {
+    let names = storage.list().map_err(|e| failure("the directory", None, e.to_string()))?;
+    let firsts = segments(storage, &names, chain);
+    let Some(first) = firsts.into_iter().rfind(|first| *first <= height) else { return Ok(None) };
+    let name = segment_name(first);
+    let io = |e: std::io::Error| failure(&name, None, e.to_string());
+    let mut window = Window::new(storage, &name).map_err(io)?;
+    let (mut at, mut next) = (SEGMENT_HEADER as u64, first);
+    loop {
+        let Ok(record) = read_block(&mut window, at, Some(next)).map_err(io)? else {
+            return Ok(None);
+        };
+        if next == height {
+            return Ok(Some(record.hash));
+        }
+        (at, next) = (record.end, next.next());
+    }
 }
 
 /// The block before the next.

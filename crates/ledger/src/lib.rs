@@ -27,7 +27,7 @@ mod staging;
 mod storage;
 mod wal;
 
-pub use audit::{AuditFailure, AuditProgress, AuditReport, audit};
+pub use audit::{AuditFailure, AuditProgress, AuditReport, audit, hash_at};
 pub use block_log::{Block, BlockLog, BlockLogSettings, Recovery, Wanted};
 pub use certificate::{CertificateError, attestation_key, verify};
 pub use disk::Removal;

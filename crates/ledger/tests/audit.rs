@@ -6,7 +6,7 @@ use common::{
     CHAIN, attest, batch, block_after, certify, checkpoint, log_of, membership, open, segment,
 };
 use tercio_ledger::{
-    AuditFailure, AuditReport, CertificateError, MemStorage, Storage, audit, verify,
+    AuditFailure, AuditReport, CertificateError, MemStorage, Storage, audit, hash_at, verify,
 };
 use tercio_types::{Batch, BlockHeader, Digest, Epoch, Height, SeqNum, Timestamp};
 use tercio_wire::{Encode, block_hash};
@@ -52,6 +52,19 @@ fn a_good_log_is_reported() {
     assert!(calls.windows(2).all(|w| w[0].bytes < w[1].bytes));
     assert!(calls[8].bytes <= calls[8].total_bytes);
     assert_eq!(run(&MemStorage::new()).unwrap().blocks, 0);
+}
+
+#[test]
+fn the_hash_of_any_block_is_found() {
+    let (storage, all) = network();
+    let chain = membership().chain();
+    for (header, _) in &all {
+        let found = hash_at(&storage, chain, header.height).unwrap();
+        assert_eq!(found, Some(block_hash(header)), "height {}", header.height.0);
+    }
+    let above = Height(all.len() as u64 + 1);
+    assert_eq!(hash_at(&storage, chain, above).unwrap(), None);
+    assert_eq!(hash_at(&storage, chain, Height(0)).unwrap(), None);
 }
 
 /// Every single bit of a closed segment, the last one of the log included.

@@ -125,6 +125,8 @@ pub struct PeerStatus {
     pub linked: bool,
     /// For how long it has been so.
     pub since: Duration,
+    /// How long ago a frame last came from it; never while there is none.
+    pub heard: Option<Duration>,
     /// Why there is no link, as far as that is known.
     pub problem: Option<String>,
 }
@@ -134,6 +136,9 @@ pub struct PeerStatus {
 pub struct NodeStatus {
     /// Which replica.
     pub id: ReplicaId,
+    /// When this was, by the replica's clock; zero without one. Ages are measured from here, not
+    /// from the last event: a loop that stands still has none.
+    pub at: Instant,
     /// The last executed block.
     pub height: Height,
     /// The hash of its header; the chain id at height 0.
@@ -148,6 +153,13 @@ pub struct NodeStatus {
     pub transfer: Option<TransferStatus>,
     /// Whether clients are refused as busy, since later stages are behind.
     pub busy: bool,
+    /// How many delivered numbers are not executed yet.
+    pub executing: u64,
+    /// Since when execution has had something to do and finished nothing.
+    pub executing_since: Option<Instant>,
+    /// Since when the loop has read nothing from the links, because a queue before a later stage is
+    /// full. Never without threads.
+    pub stalled_since: Option<Instant>,
     /// How the block log is.
     pub repair: RepairStatus,
     /// Where the protocol stands.

@@ -14,14 +14,16 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use tercio_consensus::Instant;
 use tercio_execution::LabelRange;
 use tercio_ledger::describe;
 
 /// The name of the file.
 pub const STATUS_FILE: &str = "status.json";
 
-/// What a replica process says of itself.
+/// What a replica process says of itself. What a report of another version lacks is at its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ReplicaReport {
     /// The replica.
     pub id: u16,
@@ -35,8 +37,16 @@ pub struct ReplicaReport {
     pub height: u64,
     /// The last delivered sequence number.
     pub delivered: u64,
-    /// How long ago that was delivered, in milliseconds.
+    /// How long ago there was progress, in milliseconds: a number delivered or executed, a step
+    /// towards a checkpoint. Time goes on for a replica that stands still, too.
     pub progress_ms: u64,
+    /// Delivered numbers that are not executed yet.
+    pub executing: u64,
+    /// How long execution has had something to do and finished nothing, in milliseconds.
+    pub executing_ms: u64,
+    /// How long nothing has been read from the links, since a queue before execution or the log is
+    /// full, in milliseconds.
+    pub stalled_ms: u64,
     /// The sequence number of the last checkpoint; nothing but null requests may lie above it when
     /// its height is the last.
     pub checkpoint_seq: u64,
@@ -76,10 +86,15 @@ pub struct ReplicaReport {
     pub scrubbed_bytes: u64,
     /// Packages that wait to be ordered.
     pub pending: u64,
+    /// How long the oldest of them has waited, in milliseconds; none when none waits.
+    pub oldest_pending_ms: Option<u64>,
     /// What the next number waits for, when it cannot move.
     pub waiting: Option<Waiting>,
     /// The other replicas, as this one sees them.
     pub peers: Vec<Peer>,
+    /// How often a replica says where it stands when there is nothing else to say, in milliseconds:
+    /// a peer of which more than that is not heard is not well.
+    pub idle_interval_ms: u64,
     /// Where the network or a client of it uses SM2: the arithmetic that checks it, `ifma` or
     /// `scalar`.
     pub sm2_backend: Option<String>,
@@ -113,6 +128,9 @@ pub struct Peer {
     pub linked: bool,
     /// For how long it has been so, in milliseconds.
     pub since_ms: u64,
+    /// How long ago a frame last came from it, in milliseconds; none while there was none.
+    #[serde(default)]
+    pub heard_ms: Option<u64>,
     /// Why there is no link, as far as that is known.
     pub problem: Option<String>,
 }
@@ -230,11 +248,15 @@ impl ReplicaReport {
         let dropped = counts.into_iter().flatten().map(|(reason, n)| ((*reason).to_owned(), *n));
         let checkpoint = status.checkpoint.as_ref();
         let protocol = &status.protocol;
+        let age = |since: Instant| millis(status.at.since(since));
         Self {
             id: status.id.0,
             height: status.height.0,
             delivered: protocol.delivered.0,
-            progress_ms: millis(protocol.since_progress),
+            progress_ms: age(protocol.progress_at),
+            executing: status.executing,
+            executing_ms: status.executing_since.map_or(0, age),
+            stalled_ms: status.stalled_since.map_or(0, age),
             checkpoint_seq: checkpoint.map_or(0, |c| c.seq.0),
             checkpoint_height: checkpoint.map_or(0, |c| c.height.0),
             state_digest: checkpoint.map_or_else(String::new, |c| c.state.to_string()),
@@ -261,6 +283,7 @@ impl ReplicaReport {
             repaired_blocks: status.repair.repaired,
             scrubbed_bytes: status.repair.scrubbed_bytes,
             pending: protocol.pending as u64,
+            oldest_pending_ms: protocol.oldest_pending.map(age),
             signatures: status.checked.signatures,
             signature_batches: status.checked.batches,
             signatures_spared: status.checked.spared,
@@ -273,6 +296,7 @@ impl ReplicaReport {
                     id: peer.id.0,
                     linked: peer.linked,
                     since_ms: millis(peer.since),
+                    heard_ms: peer.heard.map(millis),
                     problem: peer.problem.clone(),
                 })
                 .collect(),

@@ -99,7 +99,7 @@ pub use tercio_execution::{
     Replies, Snapshot, Store, Transaction, TreeTop, View,
 };
 pub use tercio_genesis::{
-    App, AppKind, Apps, ConfigError, Genesis, GenesisError, Kind, NoRules, SharedSettings,
+    App, AppKind, Apps, ConfigError, Genesis, GenesisError, Kind, NoRules, SharedSettings, Shown,
 };
 pub use tercio_network::{LocalNetwork, Network, NetworkError, Replicas, Spec};
 pub use tercio_replica::{Durability, Layout};

@@ -111,6 +111,9 @@ fn operators_elsewhere_approve_of_a_client() {
         run.good().stdout.trim().to_owned()
     };
     let (one, two) = (approve(1), approve(2));
+    let replica = dir.join("replica-1");
+    let json = tercio(["client", "approve", text(&replica), key, "--json"]).good().json();
+    assert_eq!((&json["replica"], json["approval"].as_str()), (&1.into(), Some(one.as_str())));
     let ask = |approvals: &[&str]| {
         let mut arguments = vec!["--key", key];
         approvals.iter().for_each(|approval| arguments.extend(["--approval", approval]));

@@ -4,45 +4,110 @@ mod common;
 
 use common::{finish, tercio, text};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use tercio_network::{Network, Spec, home};
 use tercio_replica::report::ReplicaReport;
 
+/// `dev` in the background.
+struct Dev {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Dev {
+    fn start(stdin: Stdio, args: &[&str]) -> Self {
+        let mut dev = Command::new(env!("CARGO_BIN_EXE_tercio"));
+        let dev = dev.arg("dev").args(args).stdin(stdin).stdout(Stdio::piped());
+        let mut child = dev.stderr(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.out.read_line(&mut line).unwrap() > 0, "it ended");
+        line
+    }
+
+    fn finish(mut self) -> common::Run {
+        drop(self.child.stdin.take());
+        let stdout = std::io::read_to_string(&mut self.out).unwrap();
+        common::Run { stdout, ..finish(self.child.wait_with_output().unwrap()) }
+    }
+}
+
 #[test]
-fn dev_commits_a_write_says_so_and_ends_with_its_input() {
+fn dev_commits_a_write_says_so_and_plays() {
     for app in ["counter", "exchange"] {
         let json = tercio(["dev", "--once", "--json", "--app", app]).good().json();
         assert!(json["first_committed_write_ms"].as_f64().unwrap() > 0.0);
         assert_eq!(json["replicas"].as_array().unwrap().len(), 4);
         assert_eq!(json["app"], app);
     }
-    let mut dev = Command::new(env!("CARGO_BIN_EXE_tercio"))
-        .arg("dev")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = BufReader::new(dev.stdout.take().unwrap());
+    let mut dev = Dev::start(Stdio::piped(), &["--app", "bank"]);
     let mut lines = vec![];
     while lines.last().is_none_or(|line: &String| !line.contains("Ctrl-C")) {
-        let mut line = String::new();
-        assert!(out.read_line(&mut line).unwrap() > 0, "it ended: {lines:?}");
-        lines.push(line);
+        lines.push(dev.line());
     }
     assert!(lines.len() <= 15, "{lines:?}");
     let first = lines.iter().find_map(|line| line.strip_prefix("first committed write: "));
     assert!(first.unwrap().trim_end().ends_with(" ms"), "{lines:?}");
-    // Its files are there while it runs.
-    let key = lines.iter().find_map(|line| line.split_once("secret key: ")).unwrap().1.trim();
-    assert!(Path::new(key).exists());
-    drop(dev.stdin.take());
-    let run = finish(dev.wait_with_output().unwrap());
+    // The line to paste does what it says, and the directory in it is a network's.
+    let paste = lines.iter().find(|line| line.contains(" submit ")).unwrap().trim();
+    let dir = paste.split(' ').nth(2).unwrap();
+    let pasted = Command::new("sh").args(["-c", paste]).stdin(Stdio::null()).output().unwrap();
+    let pasted = finish(pasted);
+    assert_eq!(pasted.code, 1, "the first write opened the account: {}", pasted.stderr);
+    assert!(
+        pasted.stdout.starts_with("rejected: an account with this number"),
+        "{}",
+        pasted.stdout
+    );
+    tercio(["submit", dir, "open 2", "--client", "2"]).good();
+    let answer = tercio(["query", dir, "balance 2", "--json"]).good().json();
+    assert_eq!(answer["answer"]["owner"], 2);
+    let status = tercio(["status", dir]);
+    assert!(status.good().stdout.contains("all is well: 4 of 4"), "{}", status.stdout);
+    // Questions and operations are typed; one that makes no sense ends nothing.
+    let mut input = dev.child.stdin.take().unwrap();
+    writeln!(input, "balance 1\nbalance\n\nopen 3\nhelp\nopen 3").unwrap();
+    assert!(dev.line().starts_with("0, owned by client 3"));
+    assert!(dev.line().starts_with("opened"));
+    assert!(dev.line().contains("type operations (open 1) and questions (balance 1)"));
+    assert!(dev.line().starts_with("rejected"));
+    writeln!(input, "quit").unwrap();
+    let run = dev.finish();
+    assert_eq!((run.code, run.stdout.as_str()), (0, ""));
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("balance ACCOUNT"), "{}", run.stderr);
+    assert!(!Path::new(dir).exists(), "its files are gone with it");
+}
+
+#[test]
+fn dev_runs_until_a_signal_where_nothing_is_typed() {
+    let mut dev = Dev::start(Stdio::null(), &["--json"]);
+    let report: serde_json::Value = serde_json::from_str(&dev.line()).unwrap();
+    let dir = report["dir"].as_str().unwrap().to_owned();
+    // Long after its input has ended.
+    for _ in 0..3 {
+        tercio(["submit", &dir, "add"]).good();
+    }
+    assert!(dev.child.try_wait().unwrap().is_none());
+    assert!(common::kill("-TERM", dev.child.id()));
+    let run = dev.finish();
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
-    assert!(!Path::new(key).exists(), "and gone with it");
+    // Lines through a pipe are a script.
+    let mut dev = Dev::start(Stdio::piped(), &["--json"]);
+    writeln!(dev.child.stdin.as_mut().unwrap(), "add\ntotal").unwrap();
+    let run = dev.finish();
+    assert_eq!((run.code, run.stdout.lines().count()), (0, 3), "{}", run.stdout);
+    assert_eq!(run.json()["answer"], 2);
+    // One that was told to does not outlive its input.
+    let run = Dev::start(Stdio::null(), &["--stop-with-stdin"]).finish();
+    assert_eq!(run.code, 0);
 }
 
 #[test]

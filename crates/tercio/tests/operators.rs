@@ -45,8 +45,8 @@ fn testnet_makes_every_file_and_up_runs_it() {
     let said = said.map(|r| (r["id"].as_u64().unwrap(), r["pid"].as_u64().unwrap()));
     assert!(pids.eq(said), "{ready}");
     tercio(["submit", text(&dir), "add"]).good();
-    let status = || tercio(["status", text(&dir), "--json"]).good().json();
-    let all = || (status()["network"]["answering"] == 4).then_some(());
+    let status = || tercio(["status", text(&dir), "--json"]).json();
+    let all = || (status()["network"]["voting"] == 4).then_some(());
     assert!(tercio_network::poll_until(Duration::from_secs(60), all).is_some(), "{}", status());
     if let Ok(most) = std::env::var("TERCIO_READY_MS") {
         let most: f64 = most.parse().expect("a number");
@@ -115,6 +115,11 @@ fn separate_homes_join_one_genesis() {
     let said = tercio(&args);
     assert!(said.good().stdout.contains("chain "), "{}", said.stdout);
     tercio(&args).refused(1, &["genesis.toml", "exists already"]);
+    fs::remove_file(&file).unwrap();
+    args.push("--json".into());
+    let json = tercio(&args).good().json();
+    assert_eq!((&json["replicas"], &json["clients"]), (&4.into(), &1.into()));
+    assert!(said.stdout.contains(json["chain"].as_str().unwrap()), "{json}");
 
     let join = |name: &str| tercio(["init", text(&home(name)), "--genesis", text(&file)]);
     // The key says who one is, whatever the directory is called.
@@ -228,13 +233,53 @@ fn the_exchange_speaks_its_own_words() {
     let up = Up::start(&dir);
     let submit = |args: &[&str]| tercio(["submit", text(&dir), "--json"].iter().chain(args));
     let json = submit(&["buy 5 @ 100 in 0 as 7"]).good().json();
-    assert_eq!(json["result"], "accepted; 5 in the book");
+    let placed =
+        serde_json::json!({ "outcome": "placed", "remaining": 5, "dropped": 0, "fills": [] });
+    assert_eq!((&json["result"], &json["refused"]), (&placed, &false.into()));
     let json = submit(&["--client", "2", "sell 3 @ 90 in 0 as 1"]).good().json();
-    assert!(json["result"].as_str().unwrap().contains("3 @ 100 with 7"), "{json}");
+    let fill = serde_json::json!({ "trade": 1, "maker": 7, "price": 100, "quantity": 3 });
+    assert_eq!(json["result"]["fills"], serde_json::json!([fill]));
     submit(&["buy 5"]).refused(2, &["in SYMBOL as ID"]);
     let run = tercio(["query", text(&dir), "depth 0 5", "--json"]);
     assert_eq!(run.good().json()["answer"]["bids"][0]["quantity"], 2);
     // A question that reads well and makes no sense to the state.
     tercio(["query", text(&dir), "depth 0 0"]).refused(1, &["1 to 1000"]);
+    up.stop();
+}
+
+/// What the application says no to ends with status 1, after all others were tried; what it would
+/// not even order is refused with its reason.
+#[test]
+fn refusals_are_told_by_the_exit_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir), "--app", "bank"]).good();
+    // Words are read before anybody is connected to: nothing runs yet.
+    tercio(["submit", text(&dir), "dance"]).refused(2, &["open ACCOUNT"]);
+    tercio(["query", text(&dir), "why?"]).refused(2, &["balance"]);
+    let up = Up::start(&dir);
+    let submit = |args: &[&str]| tercio(["submit", text(&dir)].iter().chain(args));
+    let run = submit(&["open 1", "open 2", "transfer 1 2 5", "open 3", "--json"]);
+    run.refused(1, &["1 of 4 operation(s) were refused"]);
+    let results: Vec<serde_json::Value> =
+        run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let refused: Vec<_> =
+        results.iter().map(|result| result["refused"].as_bool().unwrap()).collect();
+    assert_eq!(refused, [false, false, true, false]);
+    assert_eq!(results[2]["result"]["reason"], "insufficient funds");
+    assert!(submit(&["open 1"]).stdout.starts_with("rejected: an account with this number"));
+    // As bytes: the words of the bank's format, and the digits of its result.
+    let open = submit(&["--raw", "--json", "010400000000000000"]).good().json();
+    assert_eq!(open["result"], "01");
+    let file = folder.path().join("question");
+    fs::write(&file, [4, 4, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    let question = format!("@{}", file.display());
+    let query = |args: &[&str]| tercio(["query", text(&dir)].iter().chain(args));
+    let answer = query(&["--raw", "--json", &question]).good().json();
+    assert_eq!(answer["answer"], format!("04{}{}", "0100000000000000", "0".repeat(16)));
+    assert_eq!(query(&["balance 4", "--json"]).good().json()["answer"]["owner"], 1);
+    query(&["balance 77"]).refused(1, &["refused"]);
+    submit(&["--raw", "zz"]).refused(2, &["hexadecimal"]);
+    submit(&["--raw", "ff"]).refused(1, &["bank refuses 'ff'", "unknown operation type"]);
     up.stop();
 }

@@ -112,6 +112,9 @@ fn a_store_is_read_without_its_server_where_both_agree() {
     let [shm, udp, _] = &serving.endpoints[..] else { panic!("three endpoints") };
     serving.kv(udp, &["put", "greeting", "hello"]).good();
     assert_eq!(serving.kv(shm, &["get", "greeting"]).good().stdout, "hello\n");
+    for words in [["--json", "get", "greeting"], ["get", "greeting", "--json"]] {
+        assert_eq!(serving.kv(shm, &words).good().json()["value"], "hello", "{words:?}");
+    }
     assert_eq!(serving.kv(shm, &["--no-direct", "get", "greeting"]).good().stdout, "hello\n");
     assert!(without_server(&serving, shm, &[]) > 100);
     assert_eq!(without_server(&serving, shm, &["--no-direct"]), 0);

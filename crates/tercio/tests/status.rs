@@ -13,8 +13,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tercio_network::poll_until;
 
+/// What `status` says; its exit status says whether the network works.
 fn status(dir: &Path) -> Value {
-    tercio(["status", text(dir), "--json"]).good().json()
+    let run = tercio(["status", text(dir), "--json"]);
+    let status = run.json();
+    let works = status["network"]["works"].as_bool().unwrap();
+    assert_eq!((run.code, &run.stderr[..]), (i32::from(!works), ""), "{status:#}");
+    status
 }
 
 fn sentences(status: &Value) -> String {
@@ -40,6 +45,7 @@ fn a_network_says_what_it_waits_for() {
     tercio(["testnet", "-o", text(&dir)]).good();
     let never = status(&dir);
     assert_eq!(never["replicas"][3]["state"], "never_ran");
+    assert_eq!(never["network"]["works"], false);
     assert!(sentences(&never).contains("the network stands: 0 of 4"), "{never:#}");
     let settings = dir.join("clients/1/client.toml");
     fs::write(&settings, "client = 1\ndeadline_ms = 600000\n").unwrap();
@@ -65,6 +71,13 @@ fn a_network_says_what_it_waits_for() {
     for key in ["height", "view", "stable", "progress_ms", "rss_mb", "dropped", "peers"] {
         assert!(!well["replicas"][1][key].is_null(), "{key}: {well:#}");
     }
+    let json = tercio(["status", text(&dir), "--json"]).good().stdout.clone();
+    for id in 0..4 {
+        let replica =
+            json.split("{\"id\":").filter(|part| part.starts_with(&format!("{id},\"addr")));
+        assert_eq!(replica.count(), 1, "{json}");
+    }
+    assert_eq!(json.matches("\"id\":").count(), 4 + 4 * 3, "each once, and as a peer of three");
     let shown = tercio(["status", text(&dir)]);
     assert_eq!(shown.good().stdout.lines().count(), 5, "{}", shown.stdout);
     // The home of one of them knows the others by their links.
@@ -75,7 +88,19 @@ fn a_network_says_what_it_waits_for() {
     // Two that are stopped where they stand: one more than may fail.
     let pids: Vec<u32> = up.reports(4).iter().map(|report| report.pid).collect();
     assert!(kill("-STOP", pids[3]));
-    wait_for(&dir, "no faults to spare");
+    let spare = wait_for(&dir, "no faults to spare");
+    assert_eq!(
+        (&spare["network"]["works"], &spare["network"]["may_fail"]),
+        (&true.into(), &0.into())
+    );
+    // For those who see it from elsewhere its links stand, and it is not heard.
+    let from_one = poll_until(Duration::from_secs(60), || {
+        let seen = status_of_home(&dir, 2);
+        (seen["replicas"][3]["state"] == "quiet").then_some(seen)
+    });
+    let from_one = from_one.unwrap_or_else(|| panic!("{:#}", status_of_home(&dir, 2)));
+    assert_eq!(from_one["replicas"][3]["role"].as_str().map(|role| &role[..9]), Some("elsewhere"));
+    assert_eq!(from_one["network"]["voting"], 3);
     assert!(kill("-STOP", pids[2]));
     let stands = wait_for(&dir, "the network stands: 2 of 4");
     assert_eq!(stands["replicas"][2]["state"], "silent");
@@ -157,6 +182,7 @@ fn a_mended_log_is_shown() {
     damaged[220] ^= 4;
     fs::write(&file, damaged).unwrap();
     tercio(["audit", text(&dir.join("replica-2"))]).refused(1, &["block 1"]);
+    the_others_are_reported(&dir);
     let up = Up::start(&dir);
     let mended = poll_until(Duration::from_secs(60), || {
         let replica = status(&dir)["replicas"][2].clone();
@@ -169,6 +195,77 @@ fn a_mended_log_is_shown() {
     up.stop();
     assert_eq!(fs::read(&file).unwrap()[..whole.len()], whole);
     tercio(["audit", text(&dir.join("replica-2"))]).good();
+}
+
+/// An audit of all goes on behind what is bad.
+fn the_others_are_reported(dir: &Path) {
+    let audit = tercio(["audit", text(dir), "--json"]);
+    audit.refused(1, &["replica 2", "block 1"]);
+    let audit = audit.json();
+    let all = audit["replicas"].as_array().unwrap();
+    let verdicts: Vec<_> = all.iter().map(|row| row["audit"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["ok", "ok", "failed", "ok"]);
+    assert_eq!((&audit["audit"], &all[2]["block"]), (&"failed".into(), &1.into()));
+    assert_eq!(audit["compared_height"], 3);
+    let heads = audit["heads"].as_object().unwrap();
+    assert_eq!(heads.values().collect::<Vec<_>>(), [&serde_json::json!([0, 1, 3])]);
+    let text = tercio(["audit", text(dir)]);
+    assert_eq!(text.stdout.matches("audit: ok, replica").count(), 3, "{}", text.stdout);
+    assert!(text.stdout.contains("audit: FAILED, replica 2: blocks-"), "{}", text.stdout);
+}
+
+/// A network of one that was run twice from the start: each log is good by itself.
+#[test]
+fn logs_that_disagree_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let [dir, twin, four] = ["net", "twin", "four"].map(|name| folder.path().join(name));
+    tercio(["testnet", "-n", "1", "-o", text(&dir)]).good();
+    assert!(Command::new("cp").args(["-r", text(&dir), text(&twin)]).status().unwrap().success());
+    for (net, operations) in [(&dir, &["add", "add"][..]), (&twin, &["add"])] {
+        let up = Up::start(net);
+        tercio([&["submit", text(net)], operations].concat()).good();
+        up.stop();
+    }
+    // As homes of one network, whose own genesis only says how many to look for.
+    tercio(["testnet", "-o", text(&four)]).good();
+    for id in 0..4 {
+        fs::remove_dir_all(four.join(format!("replica-{id}"))).unwrap();
+    }
+    fs::rename(dir.join("replica-0"), four.join("replica-0")).unwrap();
+    tercio(["audit", text(&four)]).good();
+    fs::rename(twin.join("replica-0"), four.join("replica-1")).unwrap();
+    let audit = tercio(["audit", text(&four), "--json"]);
+    audit.refused(1, &["differ at height 1", "replica 0", "replica 1"]);
+    let audit = audit.json();
+    assert_eq!(
+        (&audit["compared_height"], audit["heads"].as_object().unwrap().len()),
+        (&1.into(), 2)
+    );
+    assert!(audit["replicas"].as_array().unwrap().iter().all(|row| row["audit"] == "ok"));
+}
+
+/// A home where another kind is wanted: the command for it is named.
+#[test]
+fn the_wrong_kind_of_home_names_the_right_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir)]).good();
+    let (replica, client) = (dir.join("replica-1"), dir.join("clients/1"));
+    let (net, replica, client) = (text(&dir), text(&replica), text(&client));
+    for (args, words) in [
+        (&["start", "--dir", net][..], &["network's directory", "replica-0", "tercio up"][..]),
+        (&["start", "--dir", client], &["home of a client", "tercio submit"]),
+        (&["up", replica], &["home of one replica", "tercio start --dir"]),
+        (&["up", client], &["home of a client", "tercio submit"]),
+        (&["submit", replica, "add"], &["home of a replica", "tercio start --dir"]),
+        (&["query", replica, "total"], &["home of a replica", "tercio start --dir"]),
+        (&["status", client], &["home of a client", "tercio submit"]),
+        (&["audit", client], &["home of a client", "tercio submit"]),
+        (&["client", "approve", client, "00"], &["home of a client", "tercio submit"]),
+        (&["client", "approve", net, "00"], &["network's directory", "replica-0"]),
+    ] {
+        tercio(args.iter()).refused(1, words);
+    }
 }
 
 /// A snapshot of another network among the data: nothing of it is taken.

@@ -3,6 +3,7 @@
 use super::clients::Progress;
 use indicatif::ProgressBar;
 use serde::Serialize;
+use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
@@ -12,6 +13,8 @@ use tercio_replica::report::ReplicaReport;
 
 /// How long each step may take before the demonstration is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Over how long the rate is measured that the bar shows.
+const SPAN: Duration = Duration::from_millis(500);
 /// How often the bar is drawn.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -56,6 +59,33 @@ pub(crate) struct Watch<'a> {
     /// Whether the clients have ended.
     pub(crate) ended: &'a dyn Fn() -> bool,
     pub(crate) bar: &'a ProgressBar,
+    pub(crate) rate: Cell<Rate>,
+}
+
+/// How many orders have a result in a second, of late.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Rate {
+    /// When it was measured, and how many had a result then.
+    last: Option<(Instant, u64)>,
+    per_s: Option<f64>,
+}
+
+impl Rate {
+    /// Measured over [`SPAN`] at least.
+    fn at(self, now: Instant, done: u64) -> Self {
+        match self.last {
+            Some((then, before)) if now - then >= SPAN => {
+                let per_s = done.saturating_sub(before) as f64 / (now - then).as_secs_f64();
+                Self { last: Some((now, done)), per_s: Some(per_s) }
+            }
+            Some(_) => self,
+            None => Self { last: Some((now, done)), per_s: None },
+        }
+    }
+
+    fn text(self) -> String {
+        self.per_s.map_or_else(String::new, |per_s| format!("{per_s:.0} orders/s  "))
+    }
 }
 
 impl Watch<'_> {
@@ -146,6 +176,8 @@ impl Watch<'_> {
     }
 
     fn draw(&self) {
+        self.rate.set(self.rate.get().at(now(), self.progress.done()));
+        self.bar.set_prefix(self.rate.get().text());
         match self.count {
             Some(_) => self.bar.set_position(self.progress.done()),
             None => self.bar.set_position(self.bar.elapsed().as_millis() as u64),
@@ -160,4 +192,24 @@ fn check(replicas: &mut [ReplicaProcess]) -> Result<(), String> {
 
 fn millis(time: Duration) -> f64 {
     round(time.as_secs_f64() * 1e3, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_the_last_half_second_or_more() {
+        let begin = now();
+        let after = |ms| begin + Duration::from_millis(ms);
+        let rate = Rate::default().at(begin, 0);
+        assert_eq!(rate.text(), "");
+        let rate = rate.at(after(100), 900);
+        assert_eq!(rate.text(), "", "too soon to say");
+        let rate = rate.at(after(500), 1000);
+        assert_eq!(rate.text(), "2000 orders/s  ");
+        let rate = rate.at(after(900), 9000);
+        assert_eq!(rate.text(), "2000 orders/s  ", "it does not flicker");
+        assert_eq!(rate.at(after(1500), 1000).text(), "0 orders/s  ", "nobody leads");
+    }
 }

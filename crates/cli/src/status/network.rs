@@ -1,113 +1,40 @@
 //! What the states of its replicas mean for a network, in sentences.
+//!
+//! A replica counts when it can vote now: it answers ([`State`]), has what it needs to vote, gets
+//! on with what it has to do, is not behind a checkpoint that others hold, and hears a quorum. The
+//! network can order while a quorum of such replicas is there, and how many more than a quorum there
+//! are is how many may still fail. Whether it does order is told by the oldest request that waits: an
+//! idle network makes no progress for hours and is well.
 
 use super::seconds;
+use super::state::{State, hears};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tercio_replica::report::{DivergenceReport, KeyRange, ReplicaReport};
 use tercio_types::Membership;
 
-/// With work to do, so long without progress is worth a sentence, in milliseconds.
+/// A request that waits for so long while there is no progress means that the network stands, in
+/// milliseconds. The view timer is half of that.
 const STALL_MS: u64 = 1000;
+
+/// A request that waits for so long though there is progress is worth a sentence, in milliseconds.
+const LATE_MS: u64 = 10_000;
 
 /// The most ranges of keys that a sentence names.
 const RANGES: usize = 4;
 
-/// The phases of a transfer of state that is over.
-const ENDED: [&str; 3] = ["done", "blocks", "nobody"];
-
-/// What is known of a replica.
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub(super) enum State {
-    /// Its process answers.
-    Up(Box<ReplicaReport>),
-    /// Its process is there and says nothing.
-    Silent { since_ms: u64, pid: u32, height: u64 },
-    /// Its process is gone.
-    Down { since_ms: u64, height: u64 },
-    /// Its home is here, and it never ran.
-    NeverRan,
-    /// It runs elsewhere; some replica here has a link to it.
-    Linked { since_ms: u64 },
-    /// It should run elsewhere; no replica here has a link to it.
-    Unlinked { since_ms: u64, problem: Option<String> },
-}
-
-impl State {
-    /// The state of a replica without a home here, as those that have one see it.
-    pub(super) fn elsewhere<'a>(id: u16, here: impl Iterator<Item = &'a Self>) -> Self {
-        let mut state = Self::Unlinked { since_ms: 0, problem: None };
-        for report in here.filter_map(Self::report) {
-            let Some(peer) = report.peers.iter().find(|peer| peer.id == id) else { continue };
-            if peer.linked {
-                return Self::Linked { since_ms: peer.since_ms };
-            }
-            if !matches!(&state, Self::Unlinked { problem: Some(_), .. }) {
-                state = Self::Unlinked { since_ms: peer.since_ms, problem: peer.problem.clone() };
-            }
-        }
-        state
-    }
-
-    pub(super) fn report(&self) -> Option<&ReplicaReport> {
-        match self {
-            Self::Up(report) => Some(report),
-            _ => None,
-        }
-    }
-
-    fn answers(&self) -> bool {
-        matches!(self, Self::Up(_) | Self::Linked { .. })
-    }
-
-    /// What it does, in a few words.
-    pub(super) fn role(&self) -> String {
-        match self {
-            Self::Up(report) => match &**report {
-                ReplicaReport { learning: Some(learning), .. } => learning.clone(),
-                ReplicaReport { catching_up: true, transfer: Some(transfer), .. }
-                    if !ENDED.contains(&transfer.phase.as_str()) =>
-                {
-                    let mb = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-                    let of = match transfer.state_bytes {
-                        0 => String::new(),
-                        all => format!(" of {:.0}", mb(all)),
-                    };
-                    let (phase, height) = (&transfer.phase, transfer.height);
-                    format!("{phase} state of height {height}, {:.0}{of} MB", mb(transfer.bytes))
-                }
-                ReplicaReport { catching_up: true, .. } => "catching up".into(),
-                ReplicaReport { changing: true, .. } => "changing".into(),
-                ReplicaReport { busy: true, .. } => "busy".into(),
-                report if report.primary == report.id => "primary".into(),
-                _ => "backup".into(),
-            },
-            Self::Silent { since_ms, pid, .. } => {
-                format!("does not answer since {} (process {pid} is there)", seconds(*since_ms))
-            }
-            Self::Down { since_ms, height } => {
-                format!("is down since {} (at height {height})", seconds(*since_ms))
-            }
-            Self::NeverRan => "never ran".into(),
-            Self::Linked { since_ms } => format!("elsewhere, linked since {}", seconds(*since_ms)),
-            Self::Unlinked { since_ms, problem } => {
-                let why = problem.as_ref().map_or(String::new(), |why| format!(" ({why})"));
-                format!("elsewhere, no link since {}{why}", seconds(*since_ms))
-            }
-        }
-    }
-}
-
 /// The network as a whole.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Network {
-    /// How many replicas it has, how many of them may fail, and how many must work.
+    /// How many replicas it has, how many of them may be faulty, and how many must vote.
     pub(super) n: usize,
     pub(super) f: usize,
     pub(super) quorum: usize,
-    /// How many answer.
-    pub(super) answering: usize,
-    /// Whether it can order operations: a quorum answers, and nothing stalls.
+    /// How many can vote now.
+    pub(super) voting: usize,
+    /// How many of those may still fail.
+    pub(super) may_fail: usize,
+    /// Whether it can order operations: a quorum can vote, and no request waits in vain.
     pub(super) works: bool,
     pub(super) sentences: Vec<String>,
 }
@@ -128,69 +55,136 @@ fn replicas(ids: &[u16]) -> String {
 impl Network {
     pub(super) fn of(states: &BTreeMap<u16, State>, membership: &Membership) -> Self {
         let (n, f, quorum) = (membership.n(), membership.f(), membership.quorum());
-        let missing: Vec<u16> =
-            states.iter().filter(|(_, state)| !state.answers()).map(|(id, _)| *id).collect();
-        let answering = n - missing.len();
+        let out = cannot_vote(states, quorum);
+        let voting = n - out.len();
+        let may_fail = voting.saturating_sub(quorum).min(f);
         let up: Vec<&ReplicaReport> = states.values().filter_map(State::report).collect();
+        let voters: Vec<&ReplicaReport> =
+            up.iter().copied().filter(|report| !out.contains_key(&report.id)).collect();
+        let stall = stall(&voters, voting, quorum);
+        let works = voting >= quorum && stall.is_none();
 
-        let mut sentences = vec![];
-        for id in &missing {
-            sentences.push(format!("replica {id} {}", states[id].role()));
-        }
-        if answering < quorum {
-            sentences.push(format!(
-                "the network stands: {answering} of {n} replicas answer and {quorum} are needed; \
-                 start {}",
-                replicas(&missing)
-            ));
-        } else if answering == quorum && f > 0 {
-            sentences.push("no faults to spare: one more failure stops the network".into());
-        }
-        let stall = stall(&up);
-        let works = answering >= quorum && stall.is_none();
+        let mut sentences: Vec<String> =
+            out.iter().map(|(id, why)| format!("replica {id} {why}")).collect();
         sentences.extend(stall);
-        sentences.extend(link_problems(&up, &missing));
+        sentences.extend(late(&voters).filter(|_| works));
+        sentences.extend(link_problems(&up, &out));
         sentences.extend(bad_sources(&up));
         sentences.extend(divergences(&up));
         sentences.extend(disagreement(&up));
-        if sentences.is_empty() {
-            sentences.push(match f {
-                0 => format!("all is well: {n} of {n} replicas answer, none may fail"),
-                f => format!("all is well: {n} of {n} replicas answer, {f} may fail"),
-            });
-        }
-        Self { n, f, quorum, answering, works, sentences }
+        let vote = format!("{voting} of {n} replicas vote");
+        let sum = match may_fail {
+            _ if voting < quorum => {
+                let ids: Vec<u16> = out.keys().copied().collect();
+                format!(
+                    "the network stands: {voting} of {n} replicas can vote and {quorum} are \
+                     needed; bring back {}",
+                    replicas(&ids)
+                )
+            }
+            _ if !works => format!("the network stands, though {vote}"),
+            0 if sentences.is_empty() && f == 0 => {
+                format!("all is well: {vote}, none may fail")
+            }
+            0 if f == 0 => format!("the network works: {vote}, none may fail"),
+            0 => format!("no faults to spare: {vote}, one more failure stops the network"),
+            _ if sentences.is_empty() => format!("all is well: {vote}, {may_fail} may fail"),
+            _ => format!("the network works: {vote}, {may_fail} may still fail"),
+        };
+        sentences.push(sum);
+        Self { n, f, quorum, voting, may_fail, works, sentences }
     }
 }
 
+/// Who cannot vote now, and why.
+fn cannot_vote(states: &BTreeMap<u16, State>, quorum: usize) -> BTreeMap<u16, String> {
+    let mut out: BTreeMap<u16, String> = (states.iter())
+        .filter(|(_, state)| !state.votes())
+        .map(|(id, state)| (*id, state.role()))
+        .collect();
+    let stable = states.values().filter_map(State::report).map(|report| report.stable).max();
+    for (id, state) in states.iter().filter(|(_, state)| state.votes()) {
+        let Some(report) = state.report() else { continue };
+        // A report is up to two seconds old, so being behind says something of one that does not
+        // move.
+        if let Some(stable) = stable.filter(|stable| *stable > report.delivered)
+            && report.progress_ms >= STALL_MS
+        {
+            let why = format!(
+                "lags behind: it has delivered {}, and {stable} is certified",
+                report.delivered
+            );
+            out.insert(*id, why);
+        }
+    }
+    let voting = |id: &u16| !out.contains_key(id);
+    if states.keys().filter(|id| voting(id)).count() < quorum {
+        return out;
+    }
+    let mut cut_off = BTreeMap::new();
+    for report in states.values().filter_map(State::report).filter(|r| voting(&r.id)) {
+        let heard = report.peers.iter().filter(|peer| voting(&peer.id) && hears(report, peer));
+        let heard = heard.count();
+        if !report.peers.is_empty() && heard + 1 < quorum {
+            let why = format!(
+                "is cut off: it hears {heard} of the others that can vote, and needs {}",
+                quorum - 1
+            );
+            cut_off.insert(report.id, why);
+        }
+    }
+    out.append(&mut cut_off);
+    out
+}
+
 /// Why nothing goes on though there is something to do.
-fn stall(up: &[&ReplicaReport]) -> Option<String> {
+fn stall(voters: &[&ReplicaReport], voting: usize, quorum: usize) -> Option<String> {
     // Whoever got furthest says how long it has been.
-    let since = up.iter().map(|report| report.progress_ms).min()?;
-    let work = up.iter().map(|report| report.pending).max().unwrap_or(0);
-    let changing = up.iter().any(|report| report.changing);
-    if since < STALL_MS || work == 0 && !changing {
+    let since = voters.iter().map(|report| report.progress_ms).min()?;
+    let waits = voters.iter().filter_map(|report| report.oldest_pending_ms).max();
+    let changing = voters.iter().filter(|report| report.changing).count();
+    let no_view = changing > 0 && voting - changing < quorum;
+    // An idle network made progress long ago; a request shows that there is something to do.
+    let stands = waits.map_or(0, |waits| waits.min(since));
+    if since < STALL_MS || stands < STALL_MS && !no_view {
         return None;
     }
     // The primary knows best whom it waits for, unless it is the one that is waited for.
-    let waits = |report: &&&ReplicaReport| report.waiting.is_some();
-    let by = (up.iter().find(|report| report.primary == report.id && report.waiting.is_some()))
-        .or_else(|| up.iter().filter(waits).max_by_key(|report| (report.view, report.delivered)));
+    let waiting = |report: &&&ReplicaReport| report.waiting.is_some();
+    let by = (voters.iter().find(|report| report.primary == report.id && waiting(report))).or_else(
+        || voters.iter().filter(waiting).max_by_key(|report| (report.view, report.delivered)),
+    );
     let why = match by.and_then(|report| report.waiting.as_ref()) {
         Some(waiting) => {
             let plural = if waiting.missing.len() == 1 { "" } else { "s" };
             format!("waiting for the {}{plural} of {}", waiting.message, list(&waiting.missing))
         }
-        None => format!("{work} package(s) wait"),
+        None => {
+            let work = voters.iter().map(|report| report.pending).max().unwrap_or(0);
+            format!("{work} package(s) wait")
+        }
     };
-    Some(format!("no progress for {}: {why}", seconds(since)))
+    Some(match stands {
+        0 => format!("a view change runs: {why}"),
+        _ => format!("no progress for {}: {why}", seconds(stands)),
+    })
+}
+
+/// A request that waits though others are ordered.
+fn late(voters: &[&ReplicaReport]) -> impl Iterator<Item = String> {
+    let oldest = voters.iter().filter_map(|report| report.oldest_pending_ms).max();
+    let late = oldest.filter(|ms| *ms >= LATE_MS);
+    late.map(|ms| format!("the oldest request that waits has done so for {}", seconds(ms)))
+        .into_iter()
 }
 
 /// Replicas that run and have no link, and why.
-fn link_problems(up: &[&ReplicaReport], missing: &[u16]) -> Vec<String> {
+fn link_problems(up: &[&ReplicaReport], missing: &BTreeMap<u16, String>) -> Vec<String> {
     let mut by_problem: BTreeMap<(u16, String), Vec<u16>> = BTreeMap::new();
     for report in up {
-        for peer in report.peers.iter().filter(|peer| !peer.linked && !missing.contains(&peer.id)) {
+        for peer in
+            report.peers.iter().filter(|peer| !peer.linked && !missing.contains_key(&peer.id))
+        {
             let why = peer.problem.clone().unwrap_or_else(|| "nobody has tried yet".into());
             by_problem.entry((peer.id, why)).or_default().push(report.id);
         }
@@ -266,171 +260,4 @@ fn disagreement(up: &[&ReplicaReport]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tercio_replica::report::{DroppedReport, Peer, TransferReport, Waiting};
-
-    fn up(id: u16) -> ReplicaReport {
-        ReplicaReport { id, checkpoint_height: 1, ..ReplicaReport::default() }
-    }
-
-    fn network(states: Vec<State>) -> Network {
-        let key = |i: usize| tercio_types::PublicKey::new(&[i as u8 + 1; 32]).unwrap();
-        let member = |i: usize| tercio_types::Member { key: key(i), address: i.to_string() };
-        let members = (0..states.len()).map(member).collect();
-        let (chain, epoch) = (tercio_types::ChainId([0; 32]), tercio_types::Epoch(0));
-        let (suite, model) = (tercio_types::Suite::default(), tercio_types::FaultModel::Byzantine);
-        let membership =
-            Membership::new(chain, epoch, suite, model, members, BTreeMap::new()).unwrap();
-        Network::of(&(0..).zip(states).collect(), &membership)
-    }
-
-    fn state(report: ReplicaReport) -> State {
-        State::Up(Box::new(report))
-    }
-
-    #[test]
-    fn a_whole_network_is_well() {
-        let whole = network((0..4).map(|id| state(up(id))).collect());
-        assert_eq!(whole.sentences, ["all is well: 4 of 4 replicas answer, 1 may fail"]);
-        assert!(whole.works);
-    }
-
-    #[test]
-    fn missing_replicas_are_named_with_what_that_means() {
-        let down = State::Down { since_ms: 12_345, height: 7 };
-        let one = network(vec![state(up(0)), state(up(1)), down.clone(), state(up(3))]);
-        assert_eq!(
-            one.sentences,
-            [
-                "replica 2 is down since 12 s (at height 7)",
-                "no faults to spare: one more failure stops the network"
-            ]
-        );
-        assert!(one.works);
-        let silent = State::Silent { since_ms: 3000, pid: 77, height: 7 };
-        let two = network(vec![state(up(0)), state(up(1)), down, silent]);
-        assert_eq!(
-            two.sentences[1..],
-            [
-                "replica 3 does not answer since 3.0 s (process 77 is there)",
-                "the network stands: 2 of 4 replicas answer and 3 are needed; start replicas 2 and 3"
-            ]
-        );
-        assert!(!two.works);
-    }
-
-    #[test]
-    fn a_stall_says_what_is_waited_for() {
-        let waiting = |message: &str, missing: &[u16]| {
-            Some(Waiting { message: message.into(), missing: missing.to_vec() })
-        };
-        let stalled = |id| ReplicaReport { pending: 1, progress_ms: 3000, ..up(id) };
-        let primary = ReplicaReport { waiting: waiting("PREPARE", &[2, 3]), ..stalled(0) };
-        let backup = |id| ReplicaReport { waiting: waiting("PREPARE", &[0, 2, 3]), ..stalled(id) };
-        let all = vec![state(primary), state(backup(1)), state(stalled(2)), state(stalled(3))];
-        let stall = network(all.clone());
-        assert_eq!(stall.sentences, ["no progress for 3.0 s: waiting for the PREPAREs of 2 and 3"]);
-        assert!(!stall.works);
-        // An idle network makes no progress, and nobody minds.
-        let idle = |id| state(ReplicaReport { progress_ms: 60_000, ..up(id) });
-        assert!(network((0..4).map(idle).collect()).works);
-        // A replica that is behind does not make a stall.
-        let mut others = all;
-        others[2] = state(ReplicaReport { progress_ms: 10, ..up(2) });
-        assert!(network(others).works);
-        let changing = |id| {
-            let waiting = waiting("NEW-VIEW", &[1]);
-            state(ReplicaReport { changing: true, view: 1, waiting, progress_ms: 1500, ..up(id) })
-        };
-        let stall = network((0..4).map(changing).collect());
-        assert_eq!(stall.sentences, ["no progress for 1.5 s: waiting for the NEW-VIEW of 1"]);
-    }
-
-    #[test]
-    fn a_refused_link_and_two_states_are_named() {
-        let mut reports: Vec<_> = (0..4).map(up).collect();
-        for id in [0, 1] {
-            let problem = Some("refused: another network".into());
-            reports[id].peers = vec![Peer { id: 2, linked: false, since_ms: 9, problem }];
-        }
-        reports[3].checkpoint_seq = 5;
-        reports[3].state_digest = "aa".into();
-        reports[2].checkpoint_seq = 5;
-        reports[2].state_digest = "bb".into();
-        let sentences = network(reports.into_iter().map(state).collect()).sentences;
-        assert_eq!(
-            sentences[0],
-            "replicas 0 and 1 have no link to replica 2: refused: another network"
-        );
-        assert!(sentences[1].starts_with("replicas 2 and 3 DISAGREE"), "{sentences:?}");
-    }
-
-    #[test]
-    fn a_state_that_differs_is_named_with_its_keys() {
-        let key = |text: &str| Some(text.to_owned());
-        let differs = |keys| DivergenceReport {
-            replica: 3,
-            number: 128,
-            what: "the state digest".into(),
-            keys,
-        };
-        let keys = vec![
-            KeyRange { from: None, to: key("\"b\"") },
-            KeyRange { from: key("0x00ff"), to: None },
-        ];
-        let mut reports: Vec<_> = (0..4).map(up).collect();
-        for id in [0, 1] {
-            reports[id].divergences = vec![differs(keys.clone())];
-        }
-        reports[2].divergences = vec![differs(vec![])];
-        assert_eq!(
-            network(reports.into_iter().map(state).collect()).sentences,
-            [
-                "replica 3 signed a state that differs at number 128 in the state digest: it has \
-                 not shown in which keys (compared by replica 2)",
-                "replica 3 signed a state that differs at number 128 in the state digest: keys \
-                 below \"b\", from 0x00ff on (compared by replicas 0 and 1)",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_transfer_of_state_is_shown_with_its_liars() {
-        let dropped = DroppedReport { replica: 1, reason: "wrong_digest".into() };
-        let mut transfer = TransferReport {
-            phase: "fetching".into(),
-            height: 9,
-            bytes: 3 << 20,
-            dropped: vec![dropped],
-            ..TransferReport::default()
-        };
-        let report = |transfer: &TransferReport| ReplicaReport {
-            catching_up: true,
-            transfer: Some(transfer.clone()),
-            ..up(0)
-        };
-        assert_eq!(state(report(&transfer)).role(), "fetching state of height 9, 3 MB");
-        transfer.state_bytes = 12 << 20;
-        assert_eq!(state(report(&transfer)).role(), "fetching state of height 9, 3 of 12 MB");
-        let all = vec![state(report(&transfer)), state(up(1)), state(up(2)), state(up(3))];
-        assert_eq!(
-            network(all).sentences,
-            ["replica 1 gave replica 0 no good state: wrong_digest"]
-        );
-        transfer.phase = "done".into();
-        assert_eq!(state(report(&transfer)).role(), "catching up");
-    }
-
-    /// On the machine of one operator.
-    #[test]
-    fn replicas_elsewhere_are_known_by_their_links() {
-        let peer = |id, linked| Peer { id, linked, since_ms: 5000, problem: None };
-        let here = state(ReplicaReport { peers: vec![peer(1, true), peer(2, false)], ..up(0) });
-        let elsewhere = |id| State::elsewhere(id, std::iter::once(&here));
-        assert_eq!(elsewhere(1).role(), "elsewhere, linked since 5.0 s");
-        assert_eq!(elsewhere(2).role(), "elsewhere, no link since 5.0 s");
-        let states = vec![here.clone(), elsewhere(1), elsewhere(2), elsewhere(1)];
-        assert_eq!(network(states).answering, 3);
-    }
-}
+mod tests;

@@ -83,7 +83,15 @@ impl RequestPool {
         self.held.first_key_value().map(|((since, _), _)| *since)
     }
 
-    /// When the first request arrived that is to be forwarded.
+    /// When the request came that has waited longest, in this view or earlier ones. Goes through
+    /// all that waits.
+    #[must_use]
+    pub fn oldest_arrival(&self) -> Option<Instant> {
+        let waiting = self.clients.values().flat_map(|client| &client.waiting);
+        waiting.map(|(_, pending)| pending.arrived).min()
+    }
+
+    /// When the first request arrived that is to be handed on.
     #[must_use]
     pub fn oldest_unforwarded(&self) -> Option<Instant> {
         self.unforwarded.front().map(|(at, ..)| *at)

@@ -82,6 +82,8 @@ pub struct OrderStage<P: Protocol> {
     wanted: Option<Arc<CertifiedCheckpoint>>,
     /// Deliveries that are not executed yet.
     executing: u64,
+    /// Since when execution has had deliveries and finished none.
+    executing_since: Option<Instant>,
     head: Head,
     serving: Serving,
     /// Further behind than this, state may be the shorter way.
@@ -122,6 +124,7 @@ impl<P: Protocol> OrderStage<P> {
             state_after: sync.state_after,
             wanted: None,
             executing: 0,
+            executing_since: None,
             head,
             serving: Serving::new(sync.serve_bytes),
             busy: false,
@@ -308,6 +311,7 @@ impl<P: Protocol> OrderStage<P> {
             ToOrder::Persisted(id) => self.tell(Event::Persisted(id), now, out),
             ToOrder::Executed { seq, block, checkpoint } => {
                 self.executing -= 1;
+                self.executing_since = (self.executing > 0).then_some(now);
                 self.head.seq = seq;
                 if let Some((height, hash)) = block {
                     (self.head.height, self.head.block) = (height, hash);
@@ -435,6 +439,7 @@ impl<P: Protocol> OrderStage<P> {
                 }
                 Effect::Deliver(delivery) => {
                     self.executing += 1;
+                    self.executing_since.get_or_insert(now);
                     let view = self.protocol.view();
                     out.execute.push_back(ToExecute::Deliver { delivery, view });
                 }
@@ -547,6 +552,7 @@ impl<P: Protocol> OrderStage<P> {
         }
         NodeStatus {
             id: self.me,
+            at: Instant::default(),
             height: self.head.height,
             block: self.head.block,
             checkpoint: self.head.checkpoint.clone(),
@@ -554,6 +560,9 @@ impl<P: Protocol> OrderStage<P> {
             fetched_block_bytes: self.catch_up.fetched(),
             transfer: self.transfer.status(),
             busy: self.busy,
+            executing: self.executing,
+            executing_since: self.executing_since,
+            stalled_since: None,
             repair: self.repair.status(),
             protocol: self.protocol.status(),
             dropped,

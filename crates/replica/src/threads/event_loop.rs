@@ -84,6 +84,8 @@ pub(super) struct LoopThread {
     pub(super) asked: Receiver<Sender<NodeStatus>>,
     pub(super) clock: Clock,
     pub(super) peers: Peers,
+    /// Since when a queue is full, and nothing is read.
+    pub(super) stalled_since: Option<Instant>,
     pub(super) ending: Arc<Ending>,
     pub(super) last: Arc<Mutex<NodeStatus>>,
     /// The other threads, in the order in which they end.
@@ -119,7 +121,13 @@ impl LoopThread {
 
     fn status(&self) -> NodeStatus {
         let peers = self.peers.status(&self.transport);
-        NodeStatus { links: self.transport.counters().clone(), peers, ..self.order.status() }
+        NodeStatus {
+            at: self.clock.now(),
+            stalled_since: self.stalled_since,
+            links: self.transport.counters().clone(),
+            peers,
+            ..self.order.status()
+        }
     }
 
     fn turn_until_ended(&mut self) -> Result<(), NodeError> {
@@ -147,7 +155,10 @@ impl LoopThread {
             self.order.set_busy(behind);
             for event in events.drain(..) {
                 match event {
-                    TransportEvent::Frame { from, bytes } => self.take_frame(from, &bytes, now)?,
+                    TransportEvent::Frame { from, bytes } => {
+                        self.peers.hear(from, now);
+                        self.take_frame(from, &bytes, now)?;
+                    }
                     other => self.peers.note(&other),
                 }
                 if self.order.must_verify(false, now) {
@@ -177,8 +188,10 @@ impl LoopThread {
             }
             self.work()?;
             while !self.has_room() && self.ending.is_running() {
+                self.stalled_since.get_or_insert(now);
                 self.stall()?;
             }
+            self.stalled_since = None;
         }
         Ok(())
     }

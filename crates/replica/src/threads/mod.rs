@@ -305,6 +305,7 @@ pub fn start(
         asked,
         clock,
         peers: Peers::new(membership.replicas().filter(|id| *id != replica), clock),
+        stalled_since: None,
         ending: ending.clone(),
         last: last.clone(),
         others,

@@ -10,6 +10,8 @@ struct Peer {
     id: ReplicaId,
     linked: bool,
     since: Instant,
+    /// When a frame last came from it.
+    heard: Option<Instant>,
     /// Why the last handshake of somebody who claimed to be it failed.
     refused: Option<String>,
 }
@@ -21,14 +23,25 @@ pub(super) struct Peers {
 }
 
 impl Peers {
+    /// `others` in ascending order.
     pub(super) fn new(others: impl Iterator<Item = ReplicaId>, clock: Clock) -> Self {
         let since = clock.now();
-        let peer = |id| Peer { id, linked: false, since, refused: None };
+        let peer = |id| Peer { id, linked: false, since, heard: None, refused: None };
         Self { clock, all: others.map(peer).collect() }
     }
 
     fn get(&mut self, id: ReplicaId) -> Option<&mut Peer> {
-        self.all.iter_mut().find(|peer| peer.id == id)
+        let place = self.all.binary_search_by_key(&id, |peer| peer.id).ok()?;
+        Some(&mut self.all[place])
+    }
+
+    /// Takes note that a frame came on the link of `from`.
+    pub(super) fn hear(&mut self, from: Principal, now: Instant) {
+        if let Principal::Replica(id) = from
+            && let Some(peer) = self.get(id)
+        {
+            peer.heard = Some(now);
+        }
     }
 
     /// Takes note of what happened to a link.
@@ -67,7 +80,9 @@ impl Peers {
         let status = |peer: &Peer| {
             let dialled = transport.last_error(peer.id).map(ToString::to_string);
             let problem = if peer.linked { None } else { dialled.or_else(|| peer.refused.clone()) };
-            PeerStatus { id: peer.id, linked: peer.linked, since: now.since(peer.since), problem }
+            let heard = peer.heard.map(|at| now.since(at));
+            let since = now.since(peer.since);
+            PeerStatus { id: peer.id, linked: peer.linked, since, heard, problem }
         };
         self.all.iter().map(status).collect()
     }
