@@ -7,7 +7,7 @@ use std::error::Error;
 use tercio_exchange::flow::Flow;
 use tercio_exchange::{Exchange, Settings};
 use tercio_execution::{Application, Context, Operation, Replies};
-use tercio_types::{ClientId, Digest, Height, RequestSeq, Timestamp};
+use tercio_types::{ClientId, Digest, Height, RequestSeq, Suite, Timestamp};
 use tercio_wire::Encode;
 
 const CLIENTS: u64 = 16;
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Operation { client: ClientId(client), seq, op }
         })
         .collect();
-    let mut exchange = Exchange::new(settings)?;
+    let mut exchange = Exchange::new(settings, Suite::default())?;
     let context = Context { height: Height(1), time: Timestamp(0), seed: Digest::NULL };
     let mut replies = Replies::default();
     #[expect(clippy::disallowed_methods, reason = "this program measures time")]

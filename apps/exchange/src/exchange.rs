@@ -6,7 +6,7 @@ use crate::settings::MAX_SUPPLY;
 use crate::state::StateTree;
 use crate::{Command, Fill, Outcome, Reject, Settings, SettingsError, Side};
 use bytes::Bytes;
-use tercio_types::ClientId;
+use tercio_types::{ClientId, Suite};
 
 /// The exchange: every market's book and every account. See `docs/exchange.md` for the rules.
 #[derive(Clone)]
@@ -68,18 +68,18 @@ fn check_numbers(price: i64, quantity: i64) -> Result<(u64, u64), Reject> {
 }
 
 impl Exchange {
-    /// An exchange without orders or accounts.
+    /// An exchange without orders or accounts, whose state is hashed as `suite` says: the network's.
     ///
     /// # Errors
     /// When the settings make no exchange.
-    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+    pub fn new(settings: Settings, suite: Suite) -> Result<Self, SettingsError> {
         settings.validate()?;
         let assets = settings.assets();
         Ok(Self {
             accounts: Accounts::new(assets, settings.credit),
             books: settings.symbols.iter().map(Book::new).collect(),
             deposits: vec![0; assets],
-            tree: StateTree::default(),
+            tree: StateTree::new(suite),
             settings,
         })
     }

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::replay::Summary;
     use crate::{Exchange, Settings};
-    use tercio_types::ClientId;
+    use tercio_types::{ClientId, Suite};
 
     /// A market worth looking at: most orders rest, many trade, few commands come too late, and
     /// nothing else is refused.
@@ -160,7 +160,7 @@ mod tests {
     fn a_flow_is_a_market_and_the_same_each_time() {
         let (clients, symbols, rounds) = (8, 4, 2500);
         let run = || {
-            let mut exchange = Exchange::new(Settings::markets(symbols)).unwrap();
+            let mut exchange = Exchange::new(Settings::markets(symbols), Suite::default()).unwrap();
             let mut flows: Vec<_> = (0..clients).map(|c| Flow::new(7, c, symbols)).collect();
             let mut outcomes = Vec::new();
             for _ in 0..rounds {

@@ -53,24 +53,24 @@ pub(crate) enum RestoreError {
 /// The digests of all chunks as a Merkle map, brought up to date when asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct StateTree {
+    suite: Suite,
     map: MerkleMap,
     general_dirty: bool,
 }
 
-impl Default for StateTree {
-    fn default() -> Self {
-        Self { map: MerkleMap::new(Suite::default()), general_dirty: true }
-    }
-}
-
 impl StateTree {
+    /// Of an exchange that hashes as the network's `suite` says.
+    pub(crate) fn new(suite: Suite) -> Self {
+        Self { suite, map: MerkleMap::new(suite), general_dirty: true }
+    }
+
     pub(crate) fn general_changed(&mut self) {
         self.general_dirty = true;
     }
 
     /// Chunks without bytes are none.
     fn set(&mut self, label: [u8; 7], chunk: &[u8]) {
-        let digest = (!chunk.is_empty()).then(|| hash(Suite::default(), &[chunk]));
+        let digest = (!chunk.is_empty()).then(|| hash(self.suite, &[chunk]));
         self.map.set(&label, digest);
     }
 }
@@ -150,14 +150,16 @@ impl Exchange {
     /// An exchange of the same settings from chunks. They are accepted only if they are exactly
     /// what the exchange that they make would write.
     pub(crate) fn restored(&self, chunks: &[(Bytes, Bytes)]) -> Result<Self, RestoreError> {
-        let mut new = Self::new(self.settings.clone()).expect("these settings stand already");
+        let suite = self.tree.suite;
+        let mut new =
+            Self::new(self.settings.clone(), suite).expect("these settings stand already");
         for (label, chunk) in chunks {
-            let mut label = Reader::new(label.clone(), Suite::default());
+            let mut label = Reader::new(label.clone(), suite);
             let kind = label.u8("label")?;
             let symbol = label.array("label").map(u16::from_be_bytes)?;
             let page = label.array("label").map(u32::from_be_bytes)?;
             label.finish()?;
-            let mut input = Reader::new(chunk.clone(), Suite::default());
+            let mut input = Reader::new(chunk.clone(), suite);
             match kind {
                 GENERAL => new.decode_general(&mut input)?,
                 ACCOUNTS => new.decode_accounts(page, &mut input)?,
@@ -338,7 +340,7 @@ mod tests {
     fn a_digest_costs_what_changed() {
         let mut cost = Vec::new();
         for orders in [1_000u64, 100_000] {
-            let mut exchange = Exchange::new(Settings::markets(1)).unwrap();
+            let mut exchange = Exchange::new(Settings::markets(1), Suite::default()).unwrap();
             let client = ClientId(1);
             for id in 0..orders {
                 let (side, price) = (Side::Bid, 1 + (id % 50) as i64);
@@ -357,7 +359,7 @@ mod tests {
     /// A bit flipped anywhere in an order chunk of a busy market never panics the restore.
     #[test]
     fn no_flipped_bit_of_an_order_chunk_panics() {
-        let mut exchange = Exchange::new(Settings::markets(1)).unwrap();
+        let mut exchange = Exchange::new(Settings::markets(1), Suite::default()).unwrap();
         for (i, command) in Flow::new(3, 1, 1).take(120).enumerate() {
             exchange.apply(ClientId(i as u64 % 3), &command);
         }

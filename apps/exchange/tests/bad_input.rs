@@ -9,7 +9,7 @@ use tercio_exchange::{
     Command, Exchange, Fill, Outcome, Reject, Settings, SettingsError, Side, SymbolSpec,
 };
 use tercio_execution::{Application, Context, Operation, Replies};
-use tercio_types::{ClientId, Digest, Height, RequestSeq, Timestamp};
+use tercio_types::{ClientId, Digest, Height, RequestSeq, Suite, Timestamp};
 use tercio_wire::{DecodeError, Encode};
 
 const ALICE: ClientId = ClientId(1);
@@ -25,7 +25,7 @@ fn exchange() -> Exchange {
     settings.max_open_orders = 3;
     settings.max_book_orders = 5;
     settings.max_fills = 2;
-    Exchange::new(settings).unwrap()
+    Exchange::new(settings, Suite::default()).unwrap()
 }
 
 fn limit(symbol: u16, id: u64, side: Side, price: i64, quantity: i64) -> Command {
@@ -211,7 +211,7 @@ fn settings_that_make_no_exchange_are_refused() {
     let wrong = |change: &dyn Fn(&mut Settings)| {
         let mut settings = Settings::markets(2);
         change(&mut settings);
-        Exchange::new(settings).err()
+        Exchange::new(settings, Suite::default()).err()
     };
     let spec = |name: &str, base, quote| SymbolSpec { name: name.into(), base, quote };
     assert_eq!(wrong(&|_| {}), None);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tercio_exchange::query::{OrdersAnswer, Query};
 use tercio_exchange::{Command, Exchange, Fill, Outcome, Reject, Settings, Side};
 use tercio_execution::Application;
-use tercio_types::ClientId;
+use tercio_types::{ClientId, Suite};
 
 /// One lot for sale, or one that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -178,7 +178,7 @@ proptest! {
     fn every_kind_of_order_trades_as_single_lots_do(
         commands in prop::collection::vec(command(), 1..80)
     ) {
-        let mut exchange = Exchange::new(Settings::markets(1)).unwrap();
+        let mut exchange = Exchange::new(Settings::markets(1), Suite::default()).unwrap();
         let mut lots = Lots::default();
         for command in &commands {
             let expected = lots.apply(command);
@@ -198,7 +198,7 @@ fn a_replaced_order_keeps_its_place_only_when_it_shrinks() {
     let bid = |id| Command::Limit { symbol: 0, id, side: Side::Bid, price: 100, quantity: 5 };
     let replace = |price, quantity| Command::Replace { symbol: 0, id: 1, price, quantity };
     let first_to_trade = |change: Command| {
-        let mut exchange = Exchange::new(Settings::markets(1)).unwrap();
+        let mut exchange = Exchange::new(Settings::markets(1), Suite::default()).unwrap();
         for command in [bid(1), bid(2), change] {
             assert!(!matches!(exchange.apply(ClientId(1), &command), Outcome::Rejected(_)));
         }

@@ -8,7 +8,7 @@ use tercio_exchange::query::{OrderAnswer, Query};
 use tercio_exchange::replay::{self, Summary};
 use tercio_exchange::{Command, Exchange, Fill, Outcome, Reject, Settings, Side};
 use tercio_execution::Application;
-use tercio_types::ClientId;
+use tercio_types::{ClientId, Suite};
 
 /// A resting order of the naive matcher. Older ones come first in its list.
 #[derive(Clone)]
@@ -169,7 +169,7 @@ fn the_real_order_flow_gives_both_files_byte_for_byte() {
     };
     let events = replay::parse_events(&text).unwrap();
     let commands: Vec<_> = events.iter().map(|event| event.command(0)).collect();
-    let mut exchange = Exchange::new(Settings::replay()).unwrap();
+    let mut exchange = Exchange::new(Settings::replay(), Suite::default()).unwrap();
     let outcomes: Vec<_> = commands.iter().map(|c| exchange.apply(ClientId(1), c)).collect();
 
     let (trades, book, unknown) = naive_replay(&text);
@@ -476,7 +476,7 @@ proptest! {
     fn random_flows_have_the_same_outcomes_books_and_balances(
         steps in prop::collection::vec((0u64..4, command()), 1..60)
     ) {
-        let mut exchange = Exchange::new(tight()).unwrap();
+        let mut exchange = Exchange::new(tight(), Suite::default()).unwrap();
         let naive = Naive::default();
         let (deposits, opened) = (Vec::new(), Vec::new());
         let mut model = NaiveExchange { settings: tight(), naive, deposits, opened };

@@ -10,7 +10,7 @@ const CLIENTS: u64 = 5;
 const SYMBOLS: u16 = 3;
 
 fn exchange() -> Exchange {
-    Exchange::new(Settings::markets(SYMBOLS)).unwrap()
+    Exchange::new(Settings::markets(SYMBOLS), Suite::default()).unwrap()
 }
 
 /// Several clients' flows, interleaved.
@@ -42,11 +42,14 @@ fn restored(chunks: &[(Bytes, Bytes)]) -> Exchange {
 
 #[test]
 fn the_contract_of_digest_and_snapshot_holds() {
-    let mut busy = exchange();
-    let mut traffic = Traffic::new(7);
-    for _ in 0..20 {
-        tercio_execution::check_contract(&mut busy, &mut exchange(), Suite::default()).unwrap();
-        (0..100).for_each(|_| traffic.step(&mut [&mut busy]));
+    for suite in Suite::ALL {
+        let exchange = || Exchange::new(Settings::markets(SYMBOLS), suite).unwrap();
+        let mut busy = exchange();
+        let mut traffic = Traffic::new(7);
+        for _ in 0..20 {
+            tercio_execution::check_contract(&mut busy, &mut exchange(), suite).unwrap();
+            (0..100).for_each(|_| traffic.step(&mut [&mut busy]));
+        }
     }
 }
 
@@ -156,7 +159,7 @@ fn a_damaged_snapshot_is_refused_or_of_another_state() {
     }
     assert!(refused > 1600, "{refused}");
     assert!(exchange().restore(&[]).is_err());
-    let mut other = Exchange::new(Settings::markets(SYMBOLS + 1)).unwrap();
+    let mut other = Exchange::new(Settings::markets(SYMBOLS + 1), Suite::default()).unwrap();
     let error = other.restore(&chunks).unwrap_err();
     assert!(error.0.contains("other settings"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use tercio_client::{Client, ConnectError, CoreSettings};
 use tercio_execution::Application;
 use tercio_replica::ReplicaHandle;
-use tercio_types::{RequestSeq, Suite};
+use tercio_types::RequestSeq;
 
 /// Replicas on threads of this process, on free ports of the loopback network. Everything is in
 /// memory and ends with it.
@@ -22,8 +22,7 @@ impl LocalNetwork {
     /// # Errors
     /// When the spec makes no network, or the system gives no ports.
     pub fn start(spec: Spec) -> Result<Self, NetworkError> {
-        let suite = Suite::default();
-        let app = spec.app.clone();
+        let (app, suite) = (spec.app.clone(), spec.suite);
         app.check()?;
         Self::start_with(spec, || app.build(suite).expect("it was just checked"))
     }

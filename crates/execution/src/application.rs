@@ -99,6 +99,11 @@ pub struct Proposal {
 /// same batches in the same order and must get the same results, state and digests: no clock, no
 /// randomness but the context's, no hash-map order.
 pub trait Application: Send {
+    /// What errors call it: the path of its type.
+    fn name(&self) -> &'static str {
+        std::any::type_name::<Self>()
+    }
+
     /// Executes `operations` in order and pushes exactly one result each. An operation that makes
     /// no sense gets a result that says so; it never panics.
     fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies);

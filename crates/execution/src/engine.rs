@@ -141,6 +141,12 @@ impl Engine {
         }
     }
 
+    /// What errors call the application.
+    #[must_use]
+    pub fn app_name(&self) -> &'static str {
+        self.app.name()
+    }
+
     /// The digest of the application's state as it is. At genesis this makes that state, which takes
     /// an application that begins with much of it a while.
     pub fn state_digest(&mut self) -> Digest {

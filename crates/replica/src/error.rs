@@ -6,7 +6,7 @@ use tercio_crypto::sm2::Unavailable;
 use tercio_execution::{Divergence, RestoreError};
 use tercio_ledger::{DataDirError, LedgerError};
 use tercio_transport::BindError;
-use tercio_types::{CheckpointField, Height, SeqNum};
+use tercio_types::{CheckpointField, Digest, Height, SeqNum};
 use tercio_wire::DecodeError;
 use thiserror::Error;
 
@@ -91,6 +91,25 @@ pub enum NodeError {
         height: Height,
         /// What is wrong.
         why: RestoreError,
+    },
+    /// The application's snapshot is not the state whose digest it gave.
+    #[error(
+        "{app}: the snapshot at number {seq} (height {height}) has the root {written}, and the \
+         application gave {named} as its state's digest; the snapshot is not kept. Mend the \
+         application: `state_digest` must be the root over exactly the chunks of `snapshot`, \
+         hashed as the network's suite says (`tercio_execution::check_contract` tests it)"
+    )]
+    SnapshotDiffers {
+        /// The application ([`tercio_execution::Application::name`]).
+        app: &'static str,
+        /// The checkpoint.
+        seq: SeqNum,
+        /// The height that it covers.
+        height: Height,
+        /// The digest that a quorum certified.
+        named: Digest,
+        /// The root of the snapshot's chunks.
+        written: Digest,
     },
     /// The write-ahead log or the settings make no sense to the protocol.
     #[error("{0}")]

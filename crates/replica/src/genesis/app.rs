@@ -74,7 +74,7 @@ impl App {
         Ok(match self {
             Self::Counter(settings) => Box::new(Counter::new(*settings, suite)),
             Self::Exchange(settings) => {
-                Box::new(Exchange::new(settings.clone()).map_err(GenesisError::Exchange)?)
+                Box::new(Exchange::new(settings.clone(), suite).map_err(GenesisError::Exchange)?)
             }
             Self::Kv(settings) => {
                 Box::new(Keyed::new(Kv::new(*settings).map_err(GenesisError::Kv)?, suite))

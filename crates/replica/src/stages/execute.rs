@@ -163,8 +163,8 @@ impl ExecuteStage {
     fn take_snapshot(&mut self, checkpoint: &Checkpoint, out: &mut Outbox) {
         let snapshot = self.engine.snapshot();
         let chain_bytes = self.rhythm.taken(snapshot.bytes());
-        let checkpoint = checkpoint.clone();
-        out.log.push_back(ToLog::Snapshot(StateAt { checkpoint, chain_bytes, snapshot }));
+        let (checkpoint, app) = (checkpoint.clone(), self.engine.app_name());
+        out.log.push_back(ToLog::Snapshot(StateAt { checkpoint, chain_bytes, snapshot, app }));
     }
 
     /// Goes to a state that was fetched: every piece of it was checked as it came.
@@ -180,7 +180,8 @@ impl ExecuteStage {
         let snapshot = Snapshot::from(chunks);
         self.rhythm.restored(chain_bytes, snapshot.bytes());
         let windows = self.engine.windows();
-        let state = StateAt { checkpoint, chain_bytes, snapshot };
+        let app = self.engine.app_name();
+        let state = StateAt { checkpoint, chain_bytes, snapshot, app };
         out.log.push_back(ToLog::Installed { certificate, state, windows });
         Ok(())
     }

@@ -290,9 +290,9 @@ impl LogStage {
         certificate: &CertifiedCheckpoint,
         state: StateAt,
     ) -> Result<(), LedgerError> {
-        let StateAt { checkpoint, chain_bytes, snapshot } = state;
+        let StateAt { checkpoint, chain_bytes, snapshot, app } = state;
         let head = SnapshotHead { certificate: certificate.clone(), chain_bytes };
-        let keep = Keep::begin(&mut self.snapshots, self.suite, &head, snapshot)?;
+        let keep = Keep::begin(&mut self.snapshots, self.suite, &head, snapshot, app)?;
         self.keep = keep.map(|keep| (keep, checkpoint.height));
         Ok(())
     }

@@ -152,6 +152,8 @@ pub struct StateAt {
     pub chain_bytes: u64,
     /// The state.
     pub snapshot: Snapshot,
+    /// Whose it is ([`tercio_execution::Application::name`]).
+    pub app: &'static str,
 }
 
 /// What execution is told.

@@ -1,10 +1,15 @@
 //! Writes a snapshot in slices, with its trees.
+//!
+//! Their roots are held against the checkpoint before the snapshot counts: an application whose
+//! chunks are not what its digest is over would leave one that nobody can restore, and whoever
+//! fetches it would call the replica a liar.
 
-use std::collections::VecDeque;
+use crate::NodeError;
+use std::collections::{BTreeMap, VecDeque};
 use tercio_crypto::hash;
-use tercio_execution::{Snapshot, TreeBuilder};
+use tercio_execution::{APP, CLIENT, Snapshot, TreeBuilder};
 use tercio_ledger::{Child, LedgerError, Removal, SnapshotHead, SnapshotStore};
-use tercio_types::{Digest, Suite};
+use tercio_types::{Checkpoint, Digest, EMPTY_ROOT, Suite};
 
 /// About how many bytes are written at a time: what is behind it waits that long, with an fsync.
 const SLICE: usize = 512 << 10;
@@ -15,10 +20,15 @@ pub(crate) struct Keep {
     chunks: Snapshot,
     tree: Option<(u8, TreeBuilder<u64>)>,
     roots: Vec<(u8, u64)>,
+    found: BTreeMap<u8, Digest>,
+    /// It says what the roots must be.
+    checkpoint: Checkpoint,
+    /// Whose state it is.
+    app: &'static str,
 }
 
 impl Keep {
-    /// Begins; none when there is such a snapshot already.
+    /// Begins to write the state of `app`; none when there is such a snapshot already.
     ///
     /// # Errors
     /// When the storage fails; so does what follows.
@@ -27,21 +37,35 @@ impl Keep {
         suite: Suite,
         head: &SnapshotHead,
         chunks: Snapshot,
+        app: &'static str,
     ) -> Result<Option<Self>, LedgerError> {
-        let keep = Self { suite, chunks, tree: None, roots: Vec::new() };
+        let checkpoint = head.certificate.checkpoint.clone();
+        let (roots, found) = (Vec::new(), BTreeMap::new());
+        let keep = Self { suite, chunks, tree: None, roots, found, checkpoint, app };
         Ok(store.begin(head)?.then_some(keep))
     }
 
     /// Writes a slice; whether that was the last and the snapshot is durable. What it takes the
     /// place of goes to `removals`.
+    ///
+    /// # Errors
+    /// When the storage fails, and when what was written is not the state that the checkpoint names.
     pub(crate) fn step(
         &mut self,
         store: &mut SnapshotStore,
         removals: &mut VecDeque<Removal>,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<bool, NodeError> {
         while store.buffered() < SLICE {
             let Some((label, chunk)) = self.chunks.next() else {
                 self.end_tree(store);
+                let Checkpoint { seq, height, state: named, clients, .. } = self.checkpoint;
+                let root = |kind: u8| self.found.get(&kind).copied().unwrap_or(EMPTY_ROOT);
+                assert_eq!(root(CLIENT), clients, "the client table's digest is over its chunks");
+                let (app, written) = (self.app, root(APP));
+                if written != named {
+                    store.give_up()?;
+                    return Err(NodeError::SnapshotDiffers { app, seq, height, named, written });
+                }
                 removals.extend(store.finish(&self.roots)?);
                 return Ok(true);
             };
@@ -66,9 +90,10 @@ impl Keep {
 
     fn end_tree(&mut self, store: &mut SnapshotStore) {
         if let Some((kind, tree)) = self.tree.take()
-            && let Some((_, offset)) = tree.finish(&mut joined(store))
+            && let Some((root, offset)) = tree.finish(&mut joined(store))
         {
             self.roots.push((kind, offset));
+            self.found.insert(kind, root);
         }
     }
 }

@@ -24,11 +24,19 @@ use tercio_wire::{
 pub(crate) const CLIENT: ClientId = ClientId(7);
 
 pub(crate) fn secret(replica: usize) -> SecretKey {
-    SecretKey::from_seed([replica as u8 + 1; 32])
+    secret_of(Suite::default(), Principal::Replica(ReplicaId(replica as u16)))
 }
 
 pub(crate) fn client_secret(client: ClientId) -> SecretKey {
-    SecretKey::from_seed([100 + client.0 as u8; 32])
+    secret_of(Suite::default(), Principal::Client(client))
+}
+
+fn secret_of(suite: Suite, who: Principal) -> SecretKey {
+    let seed = match who {
+        Principal::Replica(id) => id.0 as u8 + 1,
+        Principal::Client(id) => 100 + id.0 as u8,
+    };
+    SecretKey::derived_from(suite, &[seed; 32])
 }
 
 pub(crate) fn membership(n: usize) -> Arc<Membership> {
@@ -36,12 +44,16 @@ pub(crate) fn membership(n: usize) -> Arc<Membership> {
 }
 
 pub(crate) fn membership_of(n: usize, chain: ChainId) -> Arc<Membership> {
-    let member = |i| Member { key: secret(i).public(), address: String::new() };
-    let members = (0..n).map(member).collect();
+    membership_with(n, chain, Suite::default())
+}
+
+fn membership_with(n: usize, chain: ChainId, suite: Suite) -> Arc<Membership> {
+    let key = |who| secret_of(suite, who).public();
+    let replica = |i| Principal::Replica(ReplicaId(i as u16));
+    let members = (0..n).map(|i| Member { key: key(replica(i)), address: String::new() }).collect();
     let clients = [CLIENT, ClientId(8)]
-        .map(|client| (client, ClientInfo::new(client_secret(client).public())));
-    let model = FaultModel::Byzantine;
-    let (epoch, suite) = (Epoch(0), Suite::default());
+        .map(|client| (client, ClientInfo::new(key(Principal::Client(client)))));
+    let (model, epoch) = (FaultModel::Byzantine, Epoch(0));
     let made = Membership::new(chain, epoch, suite, model, members, clients.into());
     Arc::new(made.unwrap())
 }
@@ -59,7 +71,8 @@ pub(crate) struct Asker {
 impl Asker {
     pub(crate) fn new(id: ClientId, membership: &Arc<Membership>) -> Self {
         let me = Principal::Client(id);
-        let keyring = Keyring::new(me, client_secret(id), membership.clone(), Instance::default());
+        let secret = secret_of(membership.suite(), me);
+        let keyring = Keyring::new(me, secret, membership.clone(), Instance::default());
         Self { id, keyring }
     }
 
@@ -80,7 +93,8 @@ impl Asker {
         let mut content = Vec::new();
         encode_package_content(self.id, first, kind, replier, ops, &mut content);
         let auth = Authenticator::Mac(tercio_types::Tag::default());
-        let mut package = package_from_content(&content.into(), auth, Suite::default()).unwrap();
+        let suite = self.keyring.membership().suite();
+        let mut package = package_from_content(&content.into(), auth, suite).unwrap();
         let said = request_key(&package).to_array();
         package.auth = self.keyring.sign(&said).into();
         package
@@ -99,7 +113,7 @@ impl Asker {
 
     /// A frame of ours of any kind.
     pub(crate) fn frame(&self, kind: Kind, number: u64, body: Bytes) -> Frame {
-        let digest = tercio_crypto::hash(Suite::default(), &[&body]);
+        let digest = tercio_crypto::hash(self.keyring.membership().suite(), &[&body]);
         let key = tercio_wire::Key {
             kind,
             flags: 0,
@@ -175,6 +189,16 @@ impl Net<Pbft> {
     pub(crate) fn new(n: usize) -> Self {
         Self::with(n, Box::new(counter), Box::new(quick), pbft())
     }
+
+    /// Four replicas of this suite and application.
+    pub(crate) fn of_suite(
+        suite: Suite,
+        app: impl Fn() -> Box<dyn Application> + 'static,
+        tune: fn(&mut NodeSettings),
+    ) -> Self {
+        let membership = membership_with(4, ChainId([9; 32]), suite);
+        Self::of(membership, Box::new(app), Box::new(tune), pbft())
+    }
 }
 
 impl<P: Protocol> Net<P> {
@@ -184,8 +208,19 @@ impl<P: Protocol> Net<P> {
         tune: Tune,
         make: Make<P>,
     ) -> Self {
+        Self::of(membership(n), app, tune, make)
+    }
+
+    /// A network of these members; the application is of their suite.
+    fn of(
+        membership: Arc<Membership>,
+        app: Box<dyn Fn() -> Box<dyn Application>>,
+        tune: Tune,
+        make: Make<P>,
+    ) -> Self {
+        let n = membership.n();
         let mut net = Self {
-            membership: membership(n),
+            membership,
             nodes: (0..n).map(|_| None).collect(),
             disks: (0..n).map(|_| MemStorage::default()).collect(),
             now: Instant(1_000_000_000),
@@ -205,7 +240,8 @@ impl<P: Protocol> Net<P> {
 
     pub(crate) fn settings(&self, i: usize) -> NodeSettings {
         let me = ReplicaId(i as u16);
-        let mut settings = NodeSettings::new(me, secret(i), self.membership.clone());
+        let secret = secret_of(self.membership.suite(), Principal::Replica(me));
+        let mut settings = NodeSettings::new(me, secret, self.membership.clone());
         (self.tune)(&mut settings);
         settings
     }
@@ -283,13 +319,14 @@ impl<P: Protocol> Net<P> {
         };
         match to {
             Principal::Client(client) => {
-                let frame = Frame::decode(&bytes, Suite::default()).unwrap();
+                let suite = self.membership.suite();
+                let frame = Frame::decode(&bytes, suite).unwrap();
                 let Principal::Replica(from) = from else { panic!("clients do not answer") };
                 let (kind, number, digest) = (frame.key.kind, frame.key.seq, frame.key.digest);
                 let answers = self.answers.entry(client).or_default();
                 if kind == Kind::REPLY {
-                    let replies = decode_replies(&frame.body, Suite::default()).unwrap();
-                    assert_eq!(digest, replies_digest(&replies, Suite::default()));
+                    let replies = decode_replies(&frame.body, suite).unwrap();
+                    assert_eq!(digest, replies_digest(&replies, suite));
                     assert_eq!(number, replies[0].first.0);
                     answers.extend(replies.into_iter().map(|reply| {
                         let Reply { first, digest, results } = reply;
@@ -327,7 +364,8 @@ impl<P: Protocol> Net<P> {
     pub(crate) fn tick(&mut self) {
         let due = |i: usize| Some(self.nodes[i].as_ref()?.deadline()? + self.behind[i]);
         let next = (0..self.nodes.len()).filter_map(due).min();
-        self.now = next.expect("somebody waits for something").max(self.now);
+        let next = next.unwrap_or_else(|| panic!("nobody waits for anything: {:?}", self.stopped));
+        self.now = next.max(self.now);
         for i in 0..self.nodes.len() {
             let now = self.clock(i);
             if let Some(node) = &mut self.nodes[i]
