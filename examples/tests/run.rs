@@ -1,12 +1,40 @@
 //! The examples run and say what their readers expect.
 
-use std::process::Command;
+use std::process::{Command, Output};
+use tercio_bench::network::{self, Network, Replicas, Spec};
+use tercio_client::Numbers;
 
 fn says(program: &str) -> String {
-    let output = Command::new(program).output().unwrap();
+    said(program, &Command::new(program).output().unwrap())
+}
+
+fn said(program: &str, output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Each run is a client that returns, and its operation is executed.
+#[test]
+fn connect() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = Spec::default();
+    Network::lay_out(folder.path(), &spec).unwrap();
+    let replicas = Replicas::start(folder.path(), spec.replicas, None).unwrap();
+    let home = network::client_home(folder.path(), "1");
+    let program = env!("CARGO_BIN_EXE_connect");
+    let run = || Command::new(program).arg(&home).output().unwrap();
+    for total in 1..=3 {
+        assert_eq!(said(program, &run()), format!("add: {total}\ntotal: {total}\n"));
+    }
+    // Two processes that use one home at once.
+    let held = Numbers::open(&home.join("numbers")).unwrap();
+    let output = run();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("InUse"), "{errors}");
+    drop(held);
+    assert_eq!(said(program, &run()), "add: 4\ntotal: 4\n");
+    replicas.stop().unwrap();
 }
 
 #[test]

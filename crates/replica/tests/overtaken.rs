@@ -9,19 +9,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tercio_consensus::Instant;
 use tercio_consensus::pbft::Pbft;
-use tercio_execution::{Engine, Snapshot};
+use tercio_execution::{Engine, Snapshot, chunks_root};
 use tercio_ledger::MemStorage;
 use tercio_replica::NodeSettings;
 use tercio_replica::stages::{LogStage, Outbox, Stages, StateAt, ToLog, ToOrder};
-use tercio_types::{CertifiedCheckpoint, Checkpoint, ReplicaId, SeqNum};
+use tercio_types::{CertifiedCheckpoint, Checkpoint, Digest, ReplicaId, SeqNum, Suite};
 
 const CHUNKS: usize = 5000;
+
+fn label(i: usize) -> Bytes {
+    format!("a{i:05}").into()
+}
 
 /// A replica's log, and the snapshots that it is given.
 struct Log {
     stage: LogStage,
     out: Outbox,
     engine: Engine,
+    /// The root of the snapshots' chunks.
+    state: Digest,
     /// How many chunks were asked for. Whoever has a snapshot of ours holds it, too.
     asked: Arc<AtomicUsize>,
 }
@@ -32,14 +38,16 @@ impl Log {
         let stages: Stages<Pbft> =
             Stages::open(&settings, &MemStorage::default(), counter(), Instant(0)).unwrap();
         let engine = Engine::new(counter(), membership(4), 0);
-        Self { stage: stages.log, out: Outbox::default(), engine, asked: Arc::default() }
+        let chunks: Vec<_> = (0..CHUNKS).map(|i| (label(i).slice(1..), Bytes::new())).collect();
+        let state = chunks_root(Suite::default(), &chunks);
+        Self { stage: stages.log, out: Outbox::default(), engine, state, asked: Arc::default() }
     }
 
     fn snapshot(&mut self, seq: u64) {
         let asked = self.asked.clone();
         let chunks = (0..CHUNKS).map(move |i| {
             asked.fetch_add(1, Ordering::Relaxed);
-            (format!("a{i:05}").into(), Bytes::new())
+            (label(i), Bytes::new())
         });
         let (checkpoint, snapshot) = (self.checkpoint(seq), Snapshot::new(0, chunks));
         self.tell(ToLog::Snapshot(StateAt { checkpoint, chain_bytes: 0, snapshot, app: "none" }));
@@ -52,7 +60,7 @@ impl Log {
     }
 
     fn checkpoint(&mut self, seq: u64) -> Checkpoint {
-        self.engine.checkpoint(SeqNum(seq))
+        Checkpoint { state: self.state, ..self.engine.checkpoint(SeqNum(seq)) }
     }
 
     fn tell(&mut self, command: ToLog) {
