@@ -7,6 +7,7 @@
 //! them.
 
 use crate::failure::Failure;
+use crate::folder::Kind;
 use crate::session::{Session, Who};
 use crate::testnet::scheme;
 use crate::{folder, output};
@@ -119,6 +120,9 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 }
 
 fn add(args: &AddArgs) -> Result<(), Failure> {
+    if folder::kind(&args.dir) == Some(Kind::Replica) {
+        return Err(folder::no_network(&args.dir));
+    }
     let genesis = folder::genesis(&args.dir)?;
     let replicas = folder::replicas(&args.dir, genesis.replicas.len());
     // A process writes this before anything else.

@@ -3,7 +3,8 @@
 //!
 //! Every command that measures or reports takes `--json` and then prints one JSON object as its
 //! last line, with units in the field names. An error is one line on standard error that says what
-//! is wrong and what to do; the exit status is 2 for wrong usage and 1 for failure.
+//! is wrong and what to do; the exit status is 2 for wrong usage and 1 for failure, or for a network,
+//! a log or an operation that was reported to be bad.
 
 mod audit;
 mod bench;

@@ -81,7 +81,8 @@ impl Replies {
     }
 }
 
-/// Why an application declines. The text goes to whoever asked.
+/// Why an application declines. The text of a query goes to the client; that of a check stays with
+/// the replica, whose REJECT has no room for it (`tercio submit` asks the same check before it sends).
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct AppError(pub String);

@@ -261,6 +261,7 @@ fn the_wrong_kind_of_home_names_the_right_command() {
         (&["query", replica, "total"], &["home of a replica", "tercio start --dir"]),
         (&["status", client], &["home of a client", "tercio submit"]),
         (&["audit", client], &["home of a client", "tercio submit"]),
+        (&["client", "add", replica], &["home of one replica", "network's directory"]),
         (&["client", "approve", client, "00"], &["home of a client", "tercio submit"]),
         (&["client", "approve", net, "00"], &["network's directory", "replica-0"]),
     ] {
