@@ -1,8 +1,8 @@
 //! The examples run and say what their readers expect.
 
 use std::process::{Command, Output};
-use tercio_bench::network::{self, Network, Replicas, Spec};
 use tercio_client::Numbers;
+use tercio_network::{Network, Replicas, Spec};
 
 fn says(program: &str) -> String {
     said(program, &Command::new(program).output().unwrap())
@@ -18,10 +18,11 @@ fn said(program: &str, output: &Output) -> String {
 #[test]
 fn connect() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = Spec::default();
+    let spec = Spec::new(tercio_registry::apps().first());
     Network::lay_out(folder.path(), &spec).unwrap();
-    let replicas = Replicas::start(folder.path(), spec.replicas, None).unwrap();
-    let home = network::client_home(folder.path(), "1");
+    let replicas =
+        Replicas::start(folder.path(), spec.replicas, None, &tercio_registry::apps()).unwrap();
+    let home = tercio_network::client_home(folder.path(), "1");
     let program = env!("CARGO_BIN_EXE_connect");
     let run = || Command::new(program).arg(&home).output().unwrap();
     for total in 1..=3 {

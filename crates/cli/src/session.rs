@@ -3,12 +3,10 @@
 use crate::failure::Failure;
 use crate::{folder, output};
 use std::path::{Path, PathBuf};
-use tercio_client::{CallError, Client, ClientAuth, Numbers, Read};
-use tercio_genesis::{App, ClientHome};
+use tercio_client::{CallError, Read};
+use tercio_genesis::App;
+use tercio_network::{Client, OpenError};
 use tercio_types::{ClientId, ClientInfo, ReplicaId, RequestSeq, SignatureBytes};
-
-/// The file of the numbers that a client has used, in its home.
-const NUMBERS_FILE: &str = "numbers";
 
 /// Which network, and as whom.
 #[derive(Debug, clap::Args)]
@@ -33,28 +31,16 @@ impl Session {
     /// and waits for it to end. The client's numbers are taken up by [`Self::resume`].
     pub(crate) fn open(who: &Who) -> Result<Self, Failure> {
         let home = folder::client(&who.dir, who.client.as_deref())?;
-        let opened = ClientHome::load(&home, crate::apps()).map_err(Failure::new)?;
-        let membership = opened.membership().map_err(Failure::new)?;
-        let ClientHome { client: id, secret, signing, signs, timeout, deadline, connect, .. } =
-            opened;
-        let numbers = Numbers::wait(&home.join(NUMBERS_FILE), || waits(&home));
-        let mut settings = tercio_client::Settings::new(id, secret, membership);
-        settings.numbers = Some(numbers.map_err(Failure::new)?);
-        settings.resume = false;
-        let core = &mut settings.core;
-        core.auth = if signs { ClientAuth::Signature } else { ClientAuth::Mac };
-        core.signing = signing;
-        core.timeout = timeout.unwrap_or(core.timeout);
-        core.deadline = deadline.unwrap_or(core.deadline);
-        settings.connect_timeout = connect.unwrap_or(settings.connect_timeout);
-        let client = Client::connect(settings).map_err(|error| {
-            Failure::new(format!(
+        let opened = Client::open_to_ask(&home, crate::apps(), || waits(&home));
+        let client = opened.map_err(|error| match error {
+            OpenError::Connect(error) => Failure::new(format!(
                 "{error}; is the network running? `tercio up {0}` starts it, `tercio status {0}` \
                  says how it is",
                 who.dir.display()
-            ))
+            )),
+            error => Failure::new(error),
         })?;
-        Ok(Self { id, app: opened.genesis.app, client })
+        Ok(Self { id: client.id(), app: client.app().clone(), client })
     }
 
     /// Takes up the client's numbers, before the first operation or ordered read.

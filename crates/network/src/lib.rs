@@ -4,11 +4,13 @@
 //! - [`Spec`] says what network to make, [`Network`] is one with everybody's secrets, [`Replicas`] those
 //!   that run.
 //! - [`LocalNetwork`]: one in this process and in memory, to try applications and clients with.
+//! - [`Client`]: a client from its home.
 //! - [`process`]: a replica as a process, watched; [`reports`]: what several say together; [`usage`]:
 //!   what a process has used.
 //!
 //! Architecture invariant: nothing here measures, and nothing prints.
 
+mod client;
 mod clock;
 mod local;
 mod network;
@@ -16,6 +18,7 @@ pub mod process;
 pub mod reports;
 pub mod usage;
 
+pub use client::{Client, OpenError};
 pub use clock::{now, pause, poll_until, thread_cpu};
 pub use local::LocalNetwork;
 pub use network::{

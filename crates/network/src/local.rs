@@ -21,20 +21,6 @@ impl LocalNetwork {
     /// # Errors
     /// When the spec makes no network, or the system gives no ports.
     pub fn start(spec: Spec) -> Result<Self, NetworkError> {
-        let (app, suite) = (spec.app.clone(), spec.suite);
-        app.check()?;
-        Self::start_with(spec, || app.build(suite).expect("it was just checked"))
-    }
-
-    /// Starts the replicas of a network that runs an application of your own; that of `spec` is
-    /// not used.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
-    pub fn start_with(
-        spec: Spec,
-        app: impl Fn() -> Box<dyn Application>,
-    ) -> Result<Self, NetworkError> {
         let sockets = free_ports(spec.replicas).map_err(NetworkError::Port)?;
         let addresses = sockets.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>();
         let network = Network::found(&spec, &addresses.map_err(NetworkError::Port)?)?;

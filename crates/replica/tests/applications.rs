@@ -5,8 +5,10 @@ mod common;
 
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, quick, request_frame};
+use tercio_genesis::App;
 use tercio_ledger::Storage;
-use tercio_replica::{App, NodeSettings};
+use tercio_registry::{BankKind, apps};
+use tercio_replica::NodeSettings;
 use tercio_types::{OpKind, Principal, Suite};
 
 /// How a replica comes back.
@@ -28,12 +30,12 @@ fn forgetful(settings: &mut NodeSettings) {
 
 fn app(name: &str) -> App {
     match name {
-        "bank" => App::Bank(tercio_bank::Settings {
+        "bank" => BankKind::app(tercio_bank::Settings {
             issuer: Some(CLIENT),
             accounts: 50,
             ..Default::default()
         }),
-        name => App::named(name).unwrap(),
+        name => apps().named(name).unwrap(),
     }
 }
 
@@ -101,7 +103,7 @@ fn comes_back(name: &str, suite: Suite, way: Way) {
 
 #[test]
 fn every_application_comes_back_under_every_suite() {
-    for name in App::NAMES {
+    for name in apps().names() {
         for suite in Suite::ALL {
             for way in [Way::Restart, Way::Blocks, Way::State] {
                 comes_back(name, suite, way);

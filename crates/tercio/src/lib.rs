@@ -101,7 +101,7 @@ pub use tercio_execution::{
 pub use tercio_genesis::{
     App, AppKind, Apps, ConfigError, Genesis, GenesisError, Kind, NoRules, SharedSettings, Shown,
 };
-pub use tercio_network::{LocalNetwork, Network, NetworkError, Replicas, Spec};
+pub use tercio_network::{Client, LocalNetwork, Network, NetworkError, OpenError, Replicas, Spec};
 pub use tercio_replica::{Durability, Layout};
 pub use tercio_types::{ClientId, Digest, Height, ReplicaId, RequestSeq, Suite, Timestamp};
 
