@@ -7,6 +7,7 @@ use std::time::Duration;
 use tercio_consensus::pbft::{PbftMessage, Report};
 use tercio_consensus::*;
 use tercio_types::*;
+use tercio_wire::checkpoint_key;
 
 const MOMENT: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(20);
@@ -90,7 +91,7 @@ fn l2_old_reports_do_not_count() {
     net.filter = Box::new(|_, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 2));
     net.start(2, lost());
     for from in [0, 1, 3] {
-        let report = Report { nonce: net.now.0 - 1, view: View(0), reach: SeqNum(0) };
+        let report = Report { nonce: net.now.0 - 1, view: View(0), reach: SeqNum(0), said: None };
         net.inject(from, 2, &PbftMessage::Report(report));
     }
     net.pass(MOMENT);
@@ -144,7 +145,8 @@ fn l3_a_liar_delays_nothing() {
         Box::new(|from, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 4 && from == 6));
     net.start(4, lost());
     // The liar is among the first that answer.
-    let report = Report { nonce: net.now.0, view: View(u64::MAX), reach: SeqNum(u64::MAX) };
+    let report =
+        Report { nonce: net.now.0, view: View(u64::MAX), reach: SeqNum(u64::MAX), said: None };
     net.inject(6, 4, &PbftMessage::Report(report));
     net.pass(MOMENT);
     let reached = net.status(1).delivered;
@@ -278,4 +280,220 @@ fn l1_the_floor_is_kept() {
         net.pass(MOMENT);
         assert_eq!(floor(&net, 1), Some(before));
     }
+}
+
+/// The disk as it is, of a replica that asks when it starts.
+fn copy_of(net: &mut Net, i: usize) -> Disk {
+    Disk { asks: true, ..net.peer(i).disk.clone() }
+}
+
+/// No report reaches it.
+fn deaf(ear: usize) -> Filter {
+    Box::new(move |_, to, m| !(matches!(m, PbftMessage::Report(_)) && to == ear))
+}
+
+/// L7: one that starts again promises nothing new until a quorum with it knows what it signed.
+#[test]
+fn l7_one_that_starts_again_asks_first() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    let disk = copy_of(&mut net, 3);
+    net.stop(3);
+    net.filter =
+        Box::new(|from, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 3 && from != 1));
+    net.start(3, disk);
+    load.run(&mut net, 2 * WINDOW);
+    assert!(promised(&mut net, 3).is_empty(), "one has told it, and two must");
+    assert_eq!(net.operations(3), net.operations(0), "it follows");
+    net.filter =
+        Box::new(|from, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 3 && from == 2));
+    load.run(&mut net, 20);
+    assert_eq!(net.status(3).learning, None);
+    let said = promised(&mut net, 3);
+    assert!(said.iter().any(|m| matches!(m, PbftMessage::Commit { .. })), "{said:?}");
+    assert!(said.iter().any(|m| matches!(m, PbftMessage::Checkpoint { .. })), "{said:?}");
+    net.agree();
+}
+
+/// L7: what it executed meanwhile it signs when it may: nobody else may be there to make a quorum.
+#[test]
+fn l7_states_that_had_to_wait_are_signed() {
+    let mut net = Net::with(4, |s| s.checkpoint_idle = Duration::from_secs(1000));
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    let disk = copy_of(&mut net, 3);
+    net.stop(3);
+    net.stop(2);
+    net.filter = deaf(3);
+    net.start(3, disk);
+    load.run(&mut net, 1);
+    assert_eq!(net.operations(1).len(), 3, "two are no quorum");
+    net.filter = Box::new(|_, _, _| true);
+    load.run(&mut net, 7);
+    assert_eq!(net.operations(1).len() as u64, load.next - 1);
+    assert_eq!(net.status(1).stable, SeqNum(8));
+}
+
+/// L7: when the power failed everywhere, all ask and all answer; nobody takes its log for lost. Nor
+/// does one that starts while f are down.
+#[test]
+fn l7_all_may_start_at_once() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    for round in 0..3 {
+        load.run(&mut net, 13);
+        let disks: Vec<Disk> = (0..4).map(|i| copy_of(&mut net, i)).collect();
+        (0..4).for_each(|i| drop(net.stop(i)));
+        for (i, disk) in disks.into_iter().enumerate().filter(|(i, _)| *i != round) {
+            net.start(i, disk);
+        }
+        net.pass(LONG);
+        load.run(&mut net, 2);
+        let up = (round + 1) % 4;
+        assert_eq!(net.operations(up).len() as u64, load.next - 1);
+        let disk = copy_of(&mut net, up);
+        net.start(round, disk);
+        net.pass(LONG);
+        for i in 0..4 {
+            assert_eq!(net.status(i).learning, None, "replica {i} in round {round}");
+        }
+    }
+    net.agree();
+}
+
+/// L7, P3: a primary that starts again leaves its view, once it may.
+#[test]
+fn l7_a_restarted_primary_resigns_when_it_may() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    let disk = copy_of(&mut net, 0);
+    net.stop(0);
+    net.filter = deaf(0);
+    net.start(0, disk);
+    net.pass(MOMENT);
+    assert!(promised(&mut net, 0).is_empty());
+    net.filter = Box::new(|_, _, _| true);
+    net.pass(4 * MOMENT);
+    assert_eq!((net.status(0).view, net.status(1).view), (View(1), View(1)));
+    load.run(&mut net, 2);
+    assert_eq!(net.operations(1).len() as u64, load.next - 1);
+}
+
+/// L8: one whose log went back learns it from its own signature, before it promises anything; one
+/// that knows is enough, and a liar's silence changes nothing.
+#[test]
+fn l8_a_log_that_went_back_counts_as_lost() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    let old = copy_of(&mut net, 3);
+    load.run(&mut net, 15);
+    assert_eq!(net.status(3).stable, SeqNum(16));
+    // What others know of it outlives the checkpoint and, in their logs, their restarts.
+    let disk = copy_of(&mut net, 1);
+    net.stop(1);
+    net.start(1, disk);
+    net.pass(MOMENT);
+    net.stop(3);
+    // Replica 0 lies: it knows of nothing. Replica 2 is not heard.
+    net.filter =
+        Box::new(|from, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 3 && from != 1));
+    let lies = Report { nonce: net.now.0, view: View(0), reach: SeqNum(0), said: None };
+    net.start(3, old);
+    net.inject(0, 3, &PbftMessage::Report(lies));
+    load.run(&mut net, 40);
+    let status = net.status(3);
+    assert!(status.learning.is_some(), "{status:?}");
+    assert_eq!(status.dropped["own_log_went_back"], 1);
+    assert!(promised(&mut net, 3).is_empty());
+    // That it is a learner is in its log, and it stays one over another start.
+    let disk = copy_of(&mut net, 3);
+    net.stop(3);
+    net.start(3, disk);
+    assert!(net.status(3).learning.is_some());
+    // With all reports it takes part again, as after a loss.
+    net.filter = Box::new(|_, _, _| true);
+    load.run(&mut net, 3 * WINDOW);
+    net.stop(0);
+    load.run(&mut net, 1);
+    net.pass(LONG);
+    assert_eq!((net.status(3).view, net.status(3).learning), (View(1), None));
+    assert_eq!(net.operations(3).len() as u64, load.next - 1);
+}
+
+/// L8: nobody else's signature, and none that the log knows of, says that it went back.
+#[test]
+fn l8_others_words_prove_nothing() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 10);
+    let disk = copy_of(&mut net, 3);
+    net.stop(3);
+    net.start(3, disk);
+    load.run(&mut net, 10);
+    let known = net.peer(1).disk.stable.clone().expect("a stable checkpoint");
+    let of_others = |by: u16| {
+        let mut said = known.clone();
+        said.checkpoint.seq = SeqNum(1000);
+        said.checkpoint.height = Height(1000);
+        let key = checkpoint_key(SUITE, ReplicaId(by), &said.checkpoint).to_array();
+        let signature = signer(&net.membership, by.into()).sign(&key);
+        said.signatures = vec![(ReplicaId(by), signature)];
+        said
+    };
+    for said in [known.clone(), of_others(1), of_others(2)] {
+        let (nonce, said) = (net.now.0, Some(std::sync::Arc::new(said)));
+        let report = Report { nonce, view: View(0), reach: SeqNum(0), said };
+        net.inject(1, 3, &PbftMessage::Report(report));
+        net.settle();
+    }
+    assert_eq!(net.status(3).learning, None);
+    net.agree();
+}
+
+/// L8: a view change that it signed and does not know of proves it as well, even when it is late.
+#[test]
+fn l8_a_forgotten_view_change_proves_it() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    let old = copy_of(&mut net, 3);
+    net.stop(0);
+    load.run(&mut net, 1);
+    net.pass(LONG);
+    assert_eq!(net.status(3).view, View(1));
+    net.stop(3);
+    net.start(3, old);
+    net.pass(LONG);
+    assert!(net.status(3).learning.is_some());
+    assert!(promised(&mut net, 3).iter().all(|m| !matches!(
+        m,
+        PbftMessage::Prepare { view, .. } | PbftMessage::Commit { view, .. } if *view == View(1)
+    )));
+}
+
+/// L8: a liar whose word counts may have named any view.
+#[test]
+fn l8_absurd_reports_harm_nobody() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    load.run(&mut net, 3);
+    net.stop(3);
+    net.filter =
+        Box::new(|from, to, m| !(matches!(m, PbftMessage::Report(_)) && to == 3 && from == 2));
+    let (view, reach) = (View(u64::MAX), SeqNum(u64::MAX));
+    let report = Report { nonce: net.now.0, view, reach, said: None };
+    net.start(3, lost());
+    net.inject(2, 3, &PbftMessage::Report(report));
+    net.pass(MOMENT);
+    assert_eq!(floor(&net, 3), Some(Floor { seq: reach, view }));
+    net.stop(0);
+    load.run(&mut net, 1);
+    net.pass(LONG);
+    let new_view = new_view(&net, 1, 1, (0..3).map(|i| view_change(&net, i, 1)).collect());
+    net.inject(1, 3, &new_view);
+    net.settle();
+    assert_eq!((net.status(3).view, net.status(3).learning.is_some()), (View(1), true));
 }

@@ -286,7 +286,7 @@ fn l3_a_laggards_report_does_not_lower_the_floor() {
     net.start(ME, Disk { lost: true, ..Disk::default() });
     let nonce = net.now.0;
     for (from, view, reach) in [(0, 0, 0), (1, 5, 40), (2, 4, 41)] {
-        let report = Report { nonce, view: View(view), reach: SeqNum(reach) };
+        let report = Report { nonce, view: View(view), reach: SeqNum(reach), said: None };
         net.inject(from, ME, &PbftMessage::Report(report));
     }
     net.settle();

@@ -80,7 +80,8 @@ impl<P: Protocol> Stages<P> {
         let (mut wal, records) = Wal::open(files(Part::Wal)?, chain, wal)?;
         let staging = Staging::open(files(Part::Staging)?)?;
         let lost_log = wal.is_blank() && settings.no_log == NoLog::Lost;
-        if wal.is_blank() && !lost_log {
+        let fresh = wal.is_blank() && !lost_log;
+        if fresh {
             wal.begin()?;
         }
 
@@ -140,7 +141,11 @@ impl<P: Protocol> Stages<P> {
             seq: delivered,
             checkpoint: Some(checkpoint.unwrap_or_else(|| engine.checkpoint(delivered))),
         };
-        let recovery = Recovery { records, lost_log, stable, delivered, windows };
+        // What is there may be an older copy of what was.
+        let ask_first = !fresh;
+        let height = engine.height();
+        let recovery =
+            Recovery { records, lost_log, stable, delivered, height, ask_first, windows };
         let protocol = make(keyring.signer(), recovery)?;
         let execute = ExecuteStage::new(settings.me, keyring.clone(), engine, delivered, rhythm);
         let own = (settings.lag, settings.scrub_bytes);

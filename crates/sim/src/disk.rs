@@ -49,6 +49,12 @@ impl Disk {
         Self { files, ..Self::default() }
     }
 
+    /// Another disk with what is durable or in the page cache of this one.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self::with_files(self.files.fork())
+    }
+
     /// How many tails power failures left in pieces, with holes in them as a rule.
     #[must_use]
     pub fn holes(&self) -> u64 {

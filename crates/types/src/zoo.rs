@@ -86,6 +86,7 @@ switches! {
         F48BoundOffers "numbers of an offer are taken as they come",
         F49SalvageSideFiles "a hole in a side file keeps a replica from starting",
         F50UnsyncedHoleIsTail "an unsynced hole in the log is damage",
+        F51AskAfterRestart "a replica whose log went back votes at once",
     }
 }
 

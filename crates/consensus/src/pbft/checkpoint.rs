@@ -39,6 +39,8 @@ pub(super) struct Checkpoints {
     /// The highest number at which each replica signed our state, as far as that has put off rule
     /// T4.
     agreed: BTreeMap<ReplicaId, SeqNum>,
+    /// Each replica's latest signed state, to show it when it starts again (rule L7).
+    latest: BTreeMap<ReplicaId, (Checkpoint, SignatureBytes)>,
 }
 
 impl Checkpoints {
@@ -140,6 +142,9 @@ impl Checkpoints {
     ) -> bool {
         let seq = checkpoint.seq;
         self.compare(from, &checkpoint, out);
+        if self.latest.get(&from).is_none_or(|(known, _)| known.seq < seq) {
+            self.latest.insert(from, (checkpoint.clone(), signature));
+        }
         if seq <= low {
             return false;
         }
@@ -263,6 +268,37 @@ impl Checkpoints {
             *said = said.split_off(&above);
         }
         self.stable = Some(certificate);
+    }
+
+    /// Our states above `low`.
+    pub(super) fn own_above(&self, low: SeqNum) -> Vec<Checkpoint> {
+        self.own.range((Excluded(low), Unbounded)).map(|(_, own)| own.clone()).collect()
+    }
+
+    /// What others signed last, for the log.
+    pub(super) fn heard(&self, config: &Config) -> Vec<CertifiedCheckpoint> {
+        config.others().filter_map(|by| self.said_by(by)).collect()
+    }
+
+    /// The log says what others signed.
+    pub(super) fn recall_heard(&mut self, heard: Vec<CertifiedCheckpoint>) {
+        for CertifiedCheckpoint { checkpoint, signatures } in heard {
+            for (by, signature) in signatures {
+                self.latest.insert(by, (checkpoint.clone(), signature));
+            }
+        }
+    }
+
+    /// Rule L7: the latest state that `by` signed, as far as we know, under its signature alone.
+    pub(super) fn said_by(&self, by: ReplicaId) -> Option<CertifiedCheckpoint> {
+        let certified = [&self.stable, &self.ahead].into_iter().flatten().filter_map(|known| {
+            let (_, signature) = known.signatures.iter().find(|(signer, _)| *signer == by)?;
+            Some((&known.checkpoint, signature))
+        });
+        let heard = self.latest.get(&by).map(|(checkpoint, signature)| (checkpoint, signature));
+        let (checkpoint, signature) = certified.chain(heard).max_by_key(|(c, _)| c.seq)?;
+        let signatures = vec![(by, *signature)];
+        Some(CertifiedCheckpoint { checkpoint: checkpoint.clone(), signatures })
     }
 
     /// Says our own signed states above `stable` again.

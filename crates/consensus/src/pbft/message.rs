@@ -104,7 +104,7 @@ pub enum PbftMessage {
     },
     /// A checkpoint certificate, for one that lags.
     Stable(Arc<CertifiedCheckpoint>),
-    /// 'My log was lost; tell me where you stand.'
+    /// 'I started again; tell me where you stand, and what I signed last.'
     Learn {
         /// Names the question, so that no older answer passes for one to it.
         nonce: u64,
@@ -113,8 +113,8 @@ pub enum PbftMessage {
     Report(Report),
 }
 
-/// Where a replica stands, for one that lost its log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where a replica stands, for one that lost its log or started again.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The question's.
     pub nonce: u64,
@@ -122,6 +122,8 @@ pub struct Report {
     pub view: View,
     /// The highest number that it accepted, delivered or holds a certificate for.
     pub reach: SeqNum,
+    /// The asker's latest signed state that it knows, under that signature alone.
+    pub said: Option<Arc<CertifiedCheckpoint>>,
 }
 
 /// Where a replica stands.
@@ -433,8 +435,12 @@ impl Message for PbftMessage {
             REPORT => {
                 let mut input = Reader::new(frame.body.clone(), suite);
                 let nonce = input.u64("report")?;
+                let said = match input.remaining() {
+                    0 => None,
+                    _ => Some(Arc::new(CertifiedCheckpoint::decode(&mut input)?)),
+                };
                 input.finish()?;
-                Self::Report(Report { nonce, view, reach: seq })
+                Self::Report(Report { nonce, view, reach: seq, said })
             }
             STABLE => Self::Stable(Arc::new(CertifiedCheckpoint::from_bytes(&frame.body, suite)?)),
             Kind(other) => {
@@ -462,7 +468,9 @@ impl Message for PbftMessage {
                 claim(Claim { by, said: said.to_array(), proof });
                 signed.view_changes.iter().for_each(|vc| vc.claims(suite, claim));
             }
-            Self::Stable(certificate) => certificate_claims(suite, certificate, claim),
+            Self::Stable(certificate) | Self::Report(Report { said: Some(certificate), .. }) => {
+                certificate_claims(suite, certificate, claim);
+            }
             // A body is wanted for its digest alone, which a quorum or a view change vouches for.
             Self::Body { .. }
             | Self::Prepare { .. }
@@ -524,8 +532,12 @@ impl Message for PbftMessage {
             Self::Learn { nonce } => {
                 (key(LEARN, View(0), SeqNum(*nonce), Digest::NULL), none(), None)
             }
-            Self::Report(Report { nonce, view, reach }) => {
-                let body = Bytes::copy_from_slice(&nonce.to_le_bytes());
+            Self::Report(Report { nonce, view, reach, said }) => {
+                let mut body = nonce.to_le_bytes().to_vec();
+                if let Some(said) = said {
+                    said.encode(&mut body);
+                }
+                let body = Bytes::from(body);
                 let digest = tercio_crypto::hash(suite, &[&body]);
                 (key(REPORT, *view, *reach, digest), body, None)
             }

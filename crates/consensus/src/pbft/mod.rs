@@ -30,6 +30,7 @@ mod attest;
 mod checkpoint;
 mod context;
 mod learner;
+mod learning;
 mod message;
 mod normal;
 mod outbox;
@@ -88,6 +89,11 @@ pub struct Recovery {
     pub stable: Option<CertifiedCheckpoint>,
     /// The last number that the executed state reflects.
     pub delivered: SeqNum,
+    /// The last block on the disk.
+    pub height: Height,
+    /// Whether to promise nothing before others have told what this replica signed last (rule L7).
+    /// Right for every start on files that were set up before: they may be an older copy.
+    pub ask_first: bool,
     /// Which of each client's requests are done in that state.
     pub windows: BTreeMap<ClientId, RequestWindow>,
 }
@@ -153,7 +159,7 @@ impl<T: VoteTable> Pbft<T> {
             requests: Requests::new(pool),
             checkpoints: Checkpoints::new(delivered),
             attestations: Attestations::default(),
-            learner: Learner::default(),
+            learner: Learner::new(now, recovery.height),
             resend: Resend::new(&config, delivered, now),
             out: Outbox::default(),
             config,
@@ -253,6 +259,7 @@ impl<T: VoteTable> Pbft<T> {
             }
             PbftMessage::ViewChange(view_change) => self.on_view_change(from, view_change),
             PbftMessage::NewView(new_view) => {
+                self.see_own_views(&new_view);
                 let selection = self.views.on_new_view(&self.config, &new_view, &mut self.out);
                 if let Some(selection) = selection {
                     self.enter(new_view, &selection);
@@ -265,11 +272,7 @@ impl<T: VoteTable> Pbft<T> {
             }
             PbftMessage::Stable(certificate) => self.on_certificate(certificate),
             PbftMessage::Learn { nonce } => self.on_learn(from, nonce),
-            PbftMessage::Report(report) => {
-                if self.learner.on_report(&self.config, from, report, &mut self.out) {
-                    self.slots.accept_all(&self.config, self.at(), &mut self.out);
-                }
-            }
+            PbftMessage::Report(report) => self.on_report(from, report),
         }
     }
 
@@ -279,18 +282,6 @@ impl<T: VoteTable> Pbft<T> {
             return self.out.drop_message("fetch_body_too_often");
         }
         self.out.send(from, PbftMessage::Body { seq, batch });
-    }
-
-    /// Rule L2: the answer, which counts what is not durable yet too. A learner cannot answer: it
-    /// may have promised more than it knows of.
-    fn on_learn(&mut self, from: ReplicaId, nonce: u64) {
-        if self.learner.is_learning() {
-            return self.out.drop_message("asked_a_learner");
-        }
-        let accepted = self.slots.last_accepted().unwrap_or_default();
-        let certified = self.checkpoints.highest().map(|certificate| certificate.checkpoint.seq);
-        let reach = self.slots.delivered().max(accepted).max(certified.unwrap_or_default());
-        self.out.send(from, PbftMessage::Report(Report { nonce, view: self.views.view(), reach }));
     }
 
     /// Rule N5: hands on what is committed, in order.

@@ -8,6 +8,7 @@ use super::{
     Arc, Bytes, CertifiedCheckpoint, ClientId, Digest, Floor, SeqNum, SignedNewView,
     SignedViewChange, View,
 };
+use tercio_types::MAX_REPLICAS;
 use tercio_wire::{Decode, DecodeError, Encode, Reader};
 
 /// The most slots or digests that a record is read with.
@@ -44,6 +45,9 @@ pub(super) enum Record {
     Learning(Option<Floor>),
     /// The window was moved to a certificate that was not reached (rule W3).
     Skipped(Arc<CertifiedCheckpoint>),
+    /// What others signed last, each under that signature alone: no promise of ours, but they may
+    /// ask (rule L7).
+    Heard(Vec<CertifiedCheckpoint>),
 }
 
 fn put_floor(out: &mut Vec<u8>, floor: Option<&Floor>) {
@@ -97,7 +101,11 @@ impl Record {
         match self {
             Self::Accepted { seq, .. } | Self::Prepared { seq, .. } => *seq,
             Self::Skipped(certificate) => certificate.checkpoint.seq,
-            Self::Leave(_) | Self::Enter(_) | Self::State(_) | Self::Learning(_) => SeqNum(0),
+            Self::Leave(_)
+            | Self::Enter(_)
+            | Self::State(_)
+            | Self::Learning(_)
+            | Self::Heard(_) => SeqNum(0),
         }
     }
 }
@@ -159,6 +167,11 @@ impl Encode for Record {
                 out.push(7);
                 certificate.encode(out);
             }
+            Self::Heard(heard) => {
+                out.push(9);
+                out.extend_from_slice(&(heard.len() as u32).to_le_bytes());
+                heard.iter().for_each(|said| said.encode(out));
+            }
         }
     }
 }
@@ -210,6 +223,11 @@ impl Decode for Record {
             }
             6 => Self::Learning(take_floor(input)?),
             7 => Self::Skipped(Arc::new(CertifiedCheckpoint::decode(input)?)),
+            9 => {
+                let count = input.count(64, MAX_REPLICAS, "record")?;
+                let heard = (0..count).map(|_| CertifiedCheckpoint::decode(input));
+                Self::Heard(heard.collect::<Result<_, _>>()?)
+            }
             other => {
                 return Err(DecodeError::Unknown { what: "record kind", found: other.into() });
             }

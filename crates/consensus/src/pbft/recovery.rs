@@ -46,7 +46,9 @@ impl<T: VoteTable> Pbft<T> {
             self.recall(record).map_err(|error| RecoverError::Record { index, error })?;
         }
         if recovery.lost_log {
-            self.learner.begin(self.now, &mut self.out);
+            self.learner.begin(&self.config, &mut self.out);
+        } else if recovery.ask_first {
+            self.learner.begin_to_ask(&self.config, self.slots.low());
         }
         self.slots.forget_below();
         self.take_up();
@@ -71,13 +73,14 @@ impl<T: VoteTable> Pbft<T> {
                 self.requests.blame(&self.config.membership, blamed);
                 self.views.recall_enter(new_view);
             }
-            Record::Learning(floor) => self.learner.recall(self.now, Some(floor)),
+            Record::Learning(floor) => self.learner.recall(Some(floor)),
+            Record::Heard(heard) => self.checkpoints.recall_heard(heard),
             Record::Skipped(certificate) => self.recall_certificate(certificate),
             Record::State(promises) => {
                 if stands(Defence::F45StateFollows) {
                     promises.stable.into_iter().for_each(|stable| self.recall_certificate(stable));
                 }
-                self.learner.recall(self.now, promises.learning);
+                self.learner.recall(promises.learning);
                 self.views.recall(promises.view);
                 self.requests.recall_must_sign(promises.must_sign);
                 self.slots.recall_promises(promises.slots);
@@ -128,7 +131,7 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule P3: what we proposed in this view before we stopped may be in no log of ours. So we
     /// propose nothing more in it, and say so at once, that nobody waits for us.
-    fn lead_or_resign(&mut self, fresh: bool) {
+    pub(super) fn lead_or_resign(&mut self, fresh: bool) {
         let at = self.at();
         if !at.is_primary(&self.config) || at.changing {
             return;
@@ -138,7 +141,7 @@ impl<T: VoteTable> Pbft<T> {
             self.out.persist(&Record::State(self.standing_promises()), Promise::Lead);
         } else if alone || !stands(Defence::F42ResignAfterRestart) {
             self.proposer.lead();
-        } else if self.may_leave_for(at.view.next()) {
+        } else if !self.learner.resign_later() && self.may_leave_for(at.view.next()) {
             self.leave(at.view.next());
         }
     }

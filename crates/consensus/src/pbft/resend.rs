@@ -18,6 +18,8 @@ pub(super) struct Resend {
     delivered_at_status: SeqNum,
     /// When each replica was last sent what it lacked.
     helped: BTreeMap<ReplicaId, Instant>,
+    /// When each replica that started again was last shown our view: it asks for help besides.
+    shown: BTreeMap<ReplicaId, Instant>,
     /// How many bodies each replica was sent since when.
     bodies_given: BTreeMap<ReplicaId, (Instant, u64)>,
 }
@@ -28,6 +30,7 @@ impl Resend {
             status_deadline: now + config.settings.status_interval,
             delivered_at_status: delivered,
             helped: BTreeMap::new(),
+            shown: BTreeMap::new(),
             bodies_given: BTreeMap::new(),
         }
     }
@@ -61,10 +64,24 @@ impl Resend {
 
     /// Whether `to` may be helped again, which is noted.
     pub(super) fn may_help(&mut self, config: &Config, to: ReplicaId, now: Instant) -> bool {
+        Self::has_rested(&mut self.helped, config, to, now)
+    }
+
+    /// Whether `to` may be shown our view for its LEARN, which is noted.
+    pub(super) fn may_show(&mut self, config: &Config, to: ReplicaId, now: Instant) -> bool {
+        Self::has_rested(&mut self.shown, config, to, now)
+    }
+
+    fn has_rested(
+        last: &mut BTreeMap<ReplicaId, Instant>,
+        config: &Config,
+        to: ReplicaId,
+        now: Instant,
+    ) -> bool {
         let pause = config.settings.status_interval / 2;
-        let rested = self.helped.get(&to).is_none_or(|at| now.since(*at) >= pause);
+        let rested = last.get(&to).is_none_or(|at| now.since(*at) >= pause);
         if rested {
-            self.helped.insert(to, now);
+            last.insert(to, now);
         }
         rested
     }

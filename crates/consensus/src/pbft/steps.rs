@@ -52,17 +52,23 @@ impl<T: VoteTable> Pbft<T> {
         if let Some(checkpoint) = checkpoint {
             match self.checkpoints.on_own(&checkpoint, self.slots.low(), &mut self.out) {
                 Own::Differs => return,
-                Own::New if self.learner.may_sign(checkpoint.seq) => {
-                    if stands(Defence::F46DurableCheckpoint) {
-                        self.out.persist_blocks(checkpoint);
-                    } else {
-                        self.say_checkpoint(checkpoint);
-                    }
-                }
-                Own::New | Own::Certified => {}
+                Own::New => self.sign_when_durable(checkpoint),
+                Own::Certified => {}
             }
         }
         self.reach_ahead();
+    }
+
+    /// Rule P4.
+    pub(super) fn sign_when_durable(&mut self, checkpoint: Checkpoint) {
+        if !self.learner.may_sign(checkpoint.seq) {
+            return;
+        }
+        if stands(Defence::F46DurableCheckpoint) {
+            self.out.persist_blocks(checkpoint);
+        } else {
+            self.say_checkpoint(checkpoint);
+        }
     }
 
     /// State came as blocks.
@@ -109,11 +115,10 @@ impl<T: VoteTable> Pbft<T> {
         }
     }
 
-    /// Rule C1: signs a state. When a certificate has come meanwhile, nobody needs our word.
+    /// Rule C1: signs a state. When a certificate has come meanwhile, nobody needs our word for
+    /// that; but it tells us, should we ask, how far our log came (rule L7).
     pub(super) fn say_checkpoint(&mut self, checkpoint: Checkpoint) {
-        if checkpoint.seq <= self.slots.low() {
-            return;
-        }
+        self.learner.sign(checkpoint.seq);
         let signature = Checkpoints::sign(&self.config, &checkpoint);
         self.out.broadcast(PbftMessage::Checkpoint { checkpoint: checkpoint.clone(), signature });
         self.on_checkpoint(self.config.me, checkpoint, signature);
@@ -121,6 +126,7 @@ impl<T: VoteTable> Pbft<T> {
 
     /// A certificate whose signatures are good: ours to assemble, or from another replica.
     pub(super) fn on_certificate(&mut self, certificate: Arc<CertifiedCheckpoint>) {
+        self.see_own_word(&certificate);
         let marks = self.slots.marks(&self.config);
         let reached =
             self.checkpoints.on_certificate(&self.config, certificate, marks, &mut self.out);
@@ -174,6 +180,9 @@ impl<T: VoteTable> Pbft<T> {
         }
         // The log's older records go; this one stands for all that still binds us.
         self.out.stable(certificate, &Record::State(self.standing_promises()));
+        if self.config.membership.n() > 1 {
+            self.out.note(&Record::Heard(self.checkpoints.heard(&self.config)));
+        }
         let at = self.at();
         let primary = at.primary(&self.config);
         for (seq, proposal) in self.slots.unpark(&self.config) {
@@ -206,7 +215,7 @@ impl<T: VoteTable> Pbft<T> {
         // Rule L6: one that may leave for a view that it cannot have voted in has learnt enough,
         // and its log says both at once.
         let record = if self.learner.is_learning() {
-            self.learner.end();
+            self.learner.end(self.slots.low());
             Record::State(self.standing_promises())
         } else {
             Record::Leave(signed.clone())
@@ -293,19 +302,5 @@ impl<T: VoteTable> Pbft<T> {
             self.views.show(config, from, out);
         }
         self.slots.repeat_to(config, at, from, standing.delivered, HELPED_AT_ONCE, out);
-    }
-
-    /// Rules L5 and L6: what was kept from us may be allowed by now.
-    pub(super) fn see_whether_learnt(&mut self) {
-        if !self.learner.is_learning() || !self.may_leave_now() {
-            return;
-        }
-        if self.learner.may_vote(self.views.view()) {
-            self.learner.end();
-            self.out.note(&Record::State(self.standing_promises()));
-        } else {
-            // Others may have left before we could join them.
-            self.after_view_change();
-        }
     }
 }

@@ -19,6 +19,11 @@ impl<T: VoteTable> Pbft<T> {
         Some(since + self.views.timeout(&self.config))
     }
 
+    /// Rule T3, for those that may leave.
+    fn view_deadline(&self) -> Option<Instant> {
+        self.views.deadline().filter(|_| self.may_leave_now())
+    }
+
     /// Rule T4: numbers that are delivered, and that no stable checkpoint covers though nothing
     /// else is to be done, count as waiting too: somebody may lack what only a checkpoint brings.
     /// Each view has its time for that.
@@ -52,7 +57,7 @@ impl<T: VoteTable> Pbft<T> {
         let timeout = self.views.timeout(&self.config);
         [
             Some(self.resend.status_deadline()),
-            self.views.deadline(),
+            self.view_deadline(),
             self.request_deadline(),
             self.uncovered_deadline(),
             self.requests.unvouched_deadline(&self.config, at, timeout),
@@ -71,7 +76,7 @@ impl<T: VoteTable> Pbft<T> {
             (due(self.proposer.batch_deadline()), due(self.checkpoint_deadline()));
         let timeout = self.views.timeout(&self.config);
         self.requests.on_timeout(&self.config, self.at(), timeout, &mut self.out);
-        let deadlines = [self.views.deadline(), self.request_deadline(), self.uncovered_deadline()];
+        let deadlines = [self.view_deadline(), self.request_deadline(), self.uncovered_deadline()];
         if deadlines.into_iter().any(due) {
             self.leave(self.views.view().next());
         }

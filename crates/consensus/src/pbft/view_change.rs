@@ -216,7 +216,9 @@ impl Views {
             let deadline = at.now + self.timeout(config);
             self.deadline.get_or_insert(deadline);
         }
-        if at.is_primary(config) { self.begin(config) } else { None }
+        // A primary whose log went back may have begun its view before.
+        let begins = at.is_primary(config) && may_leave_for(self.view);
+        if begins { self.begin(config) } else { None }
     }
 
     /// Who has left all views below ours.

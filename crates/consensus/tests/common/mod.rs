@@ -53,6 +53,14 @@ pub struct Disk {
     pub delivered: Vec<(SeqNum, Option<Arc<EncodedBatch>>)>,
     /// Whether there are no records because the log was lost.
     pub lost: bool,
+    /// Whether the replica asks, before it promises anything, what it signed last.
+    pub asks: bool,
+}
+
+impl Disk {
+    fn height(&self) -> Height {
+        Height(self.delivered.iter().filter(|(_, batch)| batch.is_some()).count() as u64)
+    }
 }
 
 /// Which requests are done in what a disk holds.
@@ -141,6 +149,8 @@ impl Net {
             stable: disk.stable.clone(),
             delivered: disk.delivered.last().map_or(SeqNum(0), |(seq, _)| *seq),
             windows: windows(&disk),
+            height: disk.height(),
+            ask_first: disk.asks,
         };
         let (me, m) = (ReplicaId(i as u16), self.membership.clone());
         let signer = self.rings[i].signer();

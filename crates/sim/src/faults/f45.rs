@@ -1,7 +1,7 @@
 //! f45, a record that replaces promises before what it stands on is durable (ours: a hostile review
 //! found that a commit could fall between the two).
 
-use super::{Puppeteer, R0, R1, R2, R3, batch_of, demand, four, millis};
+use super::{Puppeteer, R0, R1, R2, R3, batch_of, demand, four, millis, restart_unsuspected};
 use crate::customer::Workload;
 use crate::{Crash, Pace, Tear, Violation};
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn fail_after(time: Duration) -> Result<bool, Violation> {
     world.crash(R3, Crash::Power);
     let primary = world.puppet(R0);
     world.network.isolate(R3, [R1, R2].map(Principal::Replica));
-    world.restart(R3)?;
+    restart_unsuspected(&mut world, R3)?;
     world.run_for(millis(20))?;
     let had = world.status(R3)?.protocol.stable >= SeqNum(1);
     let mut client = Puppeteer::new(&world.cast().clone(), 2);

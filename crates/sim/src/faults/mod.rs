@@ -38,11 +38,12 @@ mod f45;
 mod f46;
 mod f47;
 mod f48;
+mod f51;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
 use crate::world::{World, WorldSettings};
-use crate::{Cast, Crash, FalseClient, Workload};
+use crate::{Cast, Crash, FalseClient, Forger, Workload};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,8 +52,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tercio_client::ClientAuth;
 use tercio_consensus::Settings;
+use tercio_consensus::pbft::{PbftMessage, Report};
 use tercio_types::zoo::Defence;
-use tercio_types::{Batch, ClientId, Package, Principal, ReplicaId, Timestamp};
+use tercio_types::{Batch, ClientId, Package, Principal, ReplicaId, SeqNum, Timestamp, View};
 use tercio_wire::{EncodedBatch, Key};
 
 /// A named fault.
@@ -117,6 +119,7 @@ faults! {
     f46 "a certificate of what nobody has" F46DurableCheckpoint,
     f47 "blocks beyond the buffer" F47UncertifiedIsGone,
     f48 "absurd numbers in an offer" F48BoundOffers,
+    f51 "a log that went back" F51AskAfterRestart,
 }
 
 /// The fault of a number.
@@ -197,6 +200,19 @@ fn named(world: &World, number: &'static str, reasons: &[&str]) -> Result<(), Vi
     demand(dropped.iter().any(|(id, why)| *id == R0 && reasons.contains(why)), number, || {
         format!("R0 is not named: {dropped:?}")
     })
+}
+
+/// Starts a replica again whose questions all others answer, and have nothing of its to show (rule
+/// L7): for scenarios in which it hears nothing else of them.
+fn restart_unsuspected(world: &mut World, id: ReplicaId) -> Result<(), Violation> {
+    world.restart(id)?;
+    let nonce = world.now().0;
+    let report = Report { nonce, view: View(0), reach: SeqNum(0), said: None };
+    for by in EVERYBODY.into_iter().filter(|by| *by != id) {
+        let frame = Forger::new(world.cast(), by).message(&PbftMessage::Report(report.clone()));
+        world.inject(Principal::Replica(by), Principal::Replica(id), frame);
+    }
+    Ok(())
 }
 
 /// A client that a script plays, and what it asks for.

@@ -128,6 +128,14 @@ impl World {
         self.checks.conduct.lost_log(id);
     }
 
+    /// A machine has an earlier copy of its disk in its place; the machine is down.
+    pub fn put_back(&mut self, id: ReplicaId, copy: Disk) {
+        self.trace.note(self.now, format_args!("{id:?} has an earlier copy of its disk"));
+        self.replace_disk(id, copy);
+        self.checks.promises.lost_log(id);
+        self.checks.conduct.lost_log(id);
+    }
+
     /// Starts a replica that is down.
     ///
     /// # Errors
