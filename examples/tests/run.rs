@@ -1,6 +1,7 @@
 //! The examples run and say what their readers expect.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 use tercio_client::Numbers;
 use tercio_network::{Network, Replicas, Spec};
 
@@ -48,4 +49,37 @@ fn first_steps() {
 fn futures() {
     let expected = "100 calls, a total of 100\nthe replicas say 100\n";
     assert_eq!(says(env!("CARGO_BIN_EXE_futures")), expected);
+}
+
+/// An application of one's own runs as four processes, with every command; ./test e2e gives another
+/// build of it, from outside of this workspace.
+#[test]
+fn own_application() {
+    let program = std::env::var("TERCIO_GUEST_BOOK");
+    let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_guest-book").to_owned());
+    let folder = tempfile::tempdir().unwrap();
+    let net = folder.path().join("net").display().to_string();
+    let command = |words: &[&str]| Command::new(&program).args(words).output().unwrap();
+    let says = |words: &[&str]| said(&program, &command(words));
+    assert!(says(&["testnet", "-o", &net]).contains("application: guest-book"));
+    let mut up = Command::new(&program);
+    let up = up.args(["up", &net, "--stop-with-stdin", "--json"]);
+    let mut up = up.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut events = BufReader::new(up.stdout.take().unwrap()).lines();
+    let ready = events.find(|line| line.as_ref().unwrap().contains("ready_ms"));
+    assert!(ready.is_some(), "it ended before all replicas ran");
+
+    assert!(says(&["submit", &net, "Ada"]).starts_with("visit 1 "));
+    assert!(says(&["submit", &net, "Ada"]).starts_with("visit 2 "));
+    assert!(says(&["query", &net, "Ada"]).starts_with("2 visits "));
+    let refused = command(&["submit", &net, &"x".repeat(65)]);
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && why.contains("1 to 64 bytes"), "{why}");
+    assert!(says(&["status", &net]).contains("all is well: 4 of 4 replicas vote"));
+    drop(up.stdin.take());
+    // Whoever does not read on would let them wait for it.
+    events.for_each(drop);
+    assert!(up.wait().unwrap().success());
+    let audit = says(&["audit", &net]);
+    assert_eq!(audit.matches("audit: ok").count(), 4, "{audit}");
 }

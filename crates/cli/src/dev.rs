@@ -196,7 +196,7 @@ impl Player {
             },
         };
         if let Err(failure) = done {
-            output::error(&format!("tercio: {failure}"));
+            output::error(&format!("{}: {failure}", output::program()));
         }
         true
     }

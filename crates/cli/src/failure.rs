@@ -44,7 +44,10 @@ impl Failure {
         };
         // An error of another crate may have line breaks; the promise is one line.
         let line = self.text().split('\n').map(str::trim).collect::<Vec<_>>().join(" ");
-        output::error(&format!("tercio: {line}"));
+        // What other crates and this one advise are commands of this very program.
+        let program = output::program();
+        let line = line.replace("`tercio ", &format!("`{program} "));
+        output::error(&format!("{program}: {line}"));
         ExitCode::from(code)
     }
 }

@@ -3,8 +3,17 @@
 use crate::failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// What this program is called: its file's name.
+pub(crate) fn program() -> String {
+    let name = std::env::args_os().next().map(PathBuf::from);
+    let name = name.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+    name.unwrap_or("tercio").to_owned()
+}
 
 /// Prints a line of the result.
 pub(crate) fn line(text: &str) {

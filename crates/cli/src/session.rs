@@ -86,7 +86,8 @@ impl Session {
 
 fn waits(home: &Path) {
     output::error(&format!(
-        "tercio: another command uses {}; waiting for it to end (--client names another client)",
+        "{}: another command uses {}; waiting for it to end (--client names another client)",
+        output::program(),
         home.display()
     ));
 }

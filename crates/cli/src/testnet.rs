@@ -136,9 +136,10 @@ fn print(report: &Report, genesis: &tercio_genesis::Genesis) {
     }
     line(&format!("{} client(s) in {dir}/{CLIENTS}", report.clients.len()));
     line(&format!("application: {}; cryptography: {}", report.app, report.suite));
+    let program = output::program();
     line("go on with:");
-    line(&format!("  tercio up {dir}"));
-    line(&format!("  tercio submit {dir} '{}'", genesis.app.example()));
-    line(&format!("  tercio query {dir} '{}'", genesis.app.example_question()));
-    line(&format!("  tercio status {dir}"));
+    line(&format!("  {program} up {dir}"));
+    line(&format!("  {program} submit {dir} '{}'", genesis.app.example()));
+    line(&format!("  {program} query {dir} '{}'", genesis.app.example_question()));
+    line(&format!("  {program} status {dir}"));
 }

@@ -1,6 +1,5 @@
 //! The contract between an ordering protocol and its driver.
 
-use crate::pbft::MAX_PREPREPARED;
 use crate::votes::Vote;
 use crate::{Phase, PoolLimits};
 use bytes::Bytes;
@@ -510,6 +509,10 @@ impl Default for Settings {
         }
     }
 }
+
+/// The most digests that Q keeps for one number. A primary that equivocates in every view cannot
+/// make the set grow; the entry of the oldest view goes first (thesis of Castro, section 3.2.4).
+pub(crate) const MAX_PREPREPARED: usize = 6;
 
 /// Why settings make no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -47,7 +47,6 @@ mod view_change;
 pub use message::{
     Claimed, PbftMessage, Report, SignedNewView, SignedViewChange, Standing, ViewChange,
 };
-pub(crate) use normal::MAX_PREPREPARED;
 pub use recovery::RecoverError;
 pub use selection::{Selection, select};
 

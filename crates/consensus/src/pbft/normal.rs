@@ -7,7 +7,6 @@ mod room;
 mod slot;
 
 pub(super) use carry::Claims;
-pub(crate) use slot::MAX_PREPREPARED;
 pub(super) use slot::SlotPromises;
 
 use super::context::{At, Config, Marks};

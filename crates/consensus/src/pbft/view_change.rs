@@ -1,13 +1,14 @@
 //! View changes (TOCS section 4.5): who has left which view, and how the next begins.
 
 use super::context::{At, Config};
-use super::normal::{Claims, MAX_PREPREPARED};
+use super::normal::Claims;
 use super::outbox::Outbox;
 use super::{
     Arc, BTreeMap, BTreeSet, CertifiedCheckpoint, Claimed, ClientId, Evidence, Instant,
     PbftMessage, ReplicaId, ReplicaSet, Selection, SignedNewView, SignedViewChange, View,
     ViewChange, select,
 };
+use crate::protocol::MAX_PREPREPARED;
 use std::time::Duration;
 use tercio_types::zoo::{Defence, Mutant, less, mutated, stands};
 

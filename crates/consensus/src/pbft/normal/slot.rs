@@ -1,15 +1,12 @@
 //! What is known of one sequence number.
 
 use crate::Instant;
+use crate::protocol::MAX_PREPREPARED;
 use bytes::Bytes;
 use std::sync::Arc;
 use tercio_types::zoo::{Mutant, mutated};
 use tercio_types::{ClientId, Digest, Package, SeqNum, Suite, View};
 use tercio_wire::EncodedBatch;
-
-/// The most digests that Q keeps for one number. A primary that equivocates in every view cannot
-/// make the set grow; the entry of the oldest view goes first (thesis of Castro, section 3.2.4).
-pub(crate) const MAX_PREPREPARED: usize = 6;
 
 /// A batch, with whether the write-ahead log holds it.
 #[derive(Clone, Debug)]
