@@ -19,6 +19,8 @@ pub mod figures;
 pub mod load;
 mod machine;
 pub mod overload;
+#[cfg(feature = "prism")]
+pub mod prism;
 pub mod setup;
 pub mod transfer;
 pub mod verify;

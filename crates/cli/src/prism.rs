@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use tercio_prism::bench::{self, loads};
+use tercio_bench::prism::{self, loads};
 use tercio_prism::client::Client;
 use tercio_prism::engine::Engine;
 use tercio_prism::kv::driver::Driver;
@@ -188,12 +188,12 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     thread::Builder::new().name("stop".into()).spawn(watcher).map_err(Failure::new)?;
     let mut server = match args.measure {
         Some(objects) => {
-            bench::pin(0);
+            prism::pin(0);
             let path =
                 args.shm.as_ref().ok_or_else(|| Failure::Usage("--shm is missing".into()))?;
-            let transport = bench::Transport::of_name(&args.transport)
+            let transport = prism::Transport::of_name(&args.transport)
                 .ok_or_else(|| Failure::Usage("no such transport".into()))?;
-            let made = bench::server::make(objects, args.value, (transport, path), options);
+            let made = prism::server::make(objects, args.value, (transport, path), options);
             let (server, served) = made.map_err(Failure::new)?;
             output::line(&serde_json::to_string(&served).map_err(Failure::new)?);
             server

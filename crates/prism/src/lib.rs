@@ -14,9 +14,8 @@
 //! - [`client`] sends requests and retries them; on the server's machine it can read without the
 //!   server (`direct`).
 //! - [`kv`] is PRISM-KV, with what the paper leaves open closed, and Pilaf to compare it with.
-//! - [`check`] decides whether histories are linearizable; [`ycsb`] makes loads; [`mod@bench`] measures.
+//! - [`check`] decides whether histories are linearizable; [`ycsb`] makes loads.
 
-pub mod bench;
 pub mod check;
 pub mod client;
 pub mod clock;

@@ -11,11 +11,11 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use tercio_bench::Machine;
-use tercio_prism::bench::loads::{self, Comparison, Distance, Load, Point, System};
-use tercio_prism::bench::ops::{self, Measured, OpFigure};
-use tercio_prism::bench::paper::{self, PaperPoint};
-use tercio_prism::bench::plot::{self, Series};
-use tercio_prism::bench::{self, Served, Transport};
+use tercio_bench::prism::loads::{self, Comparison, Distance, Load, Point, System};
+use tercio_bench::prism::ops::{self, Measured, OpFigure};
+use tercio_bench::prism::paper::{self, PaperPoint};
+use tercio_bench::prism::plot::{self, Series};
+use tercio_bench::prism::{self, Served, Transport};
 use tercio_prism::ycsb::Workload;
 
 #[derive(Debug, clap::Subcommand)]
@@ -153,8 +153,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         return Err(Failure::Usage("--objects takes 1000 to 16777216".into()));
     }
     // Before this process keeps to one processor: it is not all that there is.
-    let machine = Here { machine: Machine::here(), line: bench::line_round_trip_ns() };
-    bench::pin(1);
+    let machine = Here { machine: Machine::here(), line: prism::line_round_trip_ns() };
+    prism::pin(1);
     match command {
         Command::Ops(args) => ops(args, machine),
         Command::Fig1(args) => fig1(args, machine),

@@ -219,7 +219,7 @@ impl View<'_> {
 
     /// The words from `addr` to the end of its region, for the server's own use: nothing is checked
     /// but that they exist and are of the address's generation.
-    pub(crate) fn words(&self, addr: Addr) -> Option<&[AtomicU64]> {
+    pub fn words(&self, addr: Addr) -> Option<&[AtomicU64]> {
         let region = self.regions.slots.get(usize::from(addr.region()))?.as_ref()?;
         let current = match &region.pool {
             None => region.generation == addr.generation(),

@@ -2,7 +2,7 @@
 //! mean. Which one to use is written as an [`Endpoint`]: `shm:PATH`, `udp:ADDRESS`, `tcp:ADDRESS`,
 //! or `verbs:DEVICE`, which carries nothing yet (`verbs`).
 
-pub(crate) mod ring;
+pub mod ring;
 pub mod shm;
 pub mod sim;
 pub mod tcp;

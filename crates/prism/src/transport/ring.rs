@@ -38,7 +38,7 @@ const ANSWER_SLOTS: usize = 256;
 /// Before each ring's words: how far its reader is, in a cache line of its own.
 const RING_HEADER: usize = 16;
 /// The words of both rings.
-pub(crate) const WORDS: usize = 2 * RING_HEADER + (REQUEST_SLOTS + ANSWER_SLOTS) * SLOT;
+pub const WORDS: usize = 2 * RING_HEADER + (REQUEST_SLOTS + ANSWER_SLOTS) * SLOT;
 /// How many slots ahead a writer prefetches the lines that it will write.
 const AHEAD: u64 = 4;
 
@@ -86,7 +86,7 @@ fn slots(words: usize) -> usize {
 
 /// A ring's writing end.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub struct Writer {
     ring: Ring,
     written: u64,
     /// As of the last look: the reader may be further.
@@ -101,12 +101,12 @@ impl Writer {
     }
 
     /// The client's.
-    pub(crate) fn of_requests(words: &Arc<Words>) -> Self {
+    pub fn of_requests(words: &Arc<Words>) -> Self {
         Self::new(Ring::requests(words))
     }
 
     /// The server's.
-    pub(crate) fn of_answers(words: &Arc<Words>) -> Self {
+    pub fn of_answers(words: &Arc<Words>) -> Self {
         Self::new(Ring::answers(words))
     }
 
@@ -117,7 +117,7 @@ impl Writer {
     /// polls all the time. Where frames follow each other, sending lines there is work that nobody
     /// waits for.
     #[inline]
-    pub(crate) fn push(&mut self, frame: &[u64], alone: bool) -> bool {
+    pub fn push(&mut self, frame: &[u64], alone: bool) -> bool {
         let (begin, behind) = frame.split_at(frame.len().min(SLOT));
         let ([first, near @ ..], far) = begin.split_at(begin.len().min(LINE)) else {
             return true;
@@ -155,7 +155,7 @@ impl Writer {
     /// A frame is about to be made: prefetches its first line for writing meanwhile, which is the
     /// reader's as long as it polls there.
     #[inline]
-    pub(crate) fn make_way(&self) {
+    pub fn make_way(&self) {
         prefetch_to_write(&self.ring.slot(self.written)[..1]);
     }
 
@@ -164,14 +164,14 @@ impl Writer {
     /// what is stored behind them. Not for a frame that comes alone: its own lines would have to wait
     /// for these.
     #[inline]
-    pub(crate) fn prepare(&self) {
+    pub fn prepare(&self) {
         prefetch_to_write(&self.ring.slot(self.written + AHEAD)[..self.last]);
     }
 }
 
 /// A ring's reading end.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub struct Reader {
     ring: Ring,
     read: u64,
     told: u64,
@@ -181,13 +181,13 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// The server's.
-    pub(crate) fn of_requests(words: &Arc<Words>) -> Self {
+    pub fn of_requests(words: &Arc<Words>) -> Self {
         let ring = Ring::requests(words);
         Self { ring, read: 0, told: 0, length: |head| request_words(first(head)) }
     }
 
     /// The client's.
-    pub(crate) fn of_answers(words: &Arc<Words>) -> Self {
+    pub fn of_answers(words: &Arc<Words>) -> Self {
         let ring = Ring::answers(words);
         Self { ring, read: 0, told: 0, length: |head| answer_words(first(head)) }
     }
@@ -195,7 +195,7 @@ impl Reader {
     /// Appends the next frame's words. `Ok(false)` when there is none, an error when what is there
     /// can be none.
     #[inline]
-    pub(crate) fn pop(&mut self, out: &mut Vec<u64>) -> Result<bool, LinkError> {
+    pub fn pop(&mut self, out: &mut Vec<u64>) -> Result<bool, LinkError> {
         let slot = self.ring.slot(self.read);
         let stamp = slot[0].load(Acquire);
         let lap = self.ring.lap(self.read);
@@ -222,7 +222,7 @@ impl Reader {
     }
 
     /// Lets the writer have the room of what was read, once it is worth a cache line's transfer.
-    pub(crate) fn tell(&mut self) {
+    pub fn tell(&mut self) {
         if self.read - self.told > self.ring.slots as u64 / 8 {
             self.ring.read_until().store(self.read, Release);
             self.told = self.read;

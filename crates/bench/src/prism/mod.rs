@@ -12,17 +12,17 @@ pub mod paper;
 pub mod plot;
 pub mod server;
 
-use crate::client::{Client, ClientError};
-use crate::clock;
-use crate::engine::WINDOW;
-use crate::op::Capability;
-use crate::transport::udp::UdpLink;
-use crate::transport::{Endpoint, Link};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use tercio_prism::client::{Client, ClientError};
+use tercio_prism::clock;
+use tercio_prism::engine::WINDOW;
+use tercio_prism::op::Capability;
+use tercio_prism::transport::udp::UdpLink;
+use tercio_prism::transport::{Endpoint, Link};
 
 /// How a measurement reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -134,7 +134,7 @@ pub enum BenchError {
     Client(#[from] ClientError),
     /// A command failed.
     #[error(transparent)]
-    Driver(#[from] crate::kv::driver::DriverError),
+    Driver(#[from] tercio_prism::kv::driver::DriverError),
     /// What was read is not what was stored.
     #[error("a measurement read what was never stored, or an operation failed: {0}")]
     Wrong(String),

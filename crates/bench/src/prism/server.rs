@@ -3,19 +3,19 @@
 
 use super::floor::Floor;
 use super::{Served, Transport};
-use crate::engine::Engine;
-use crate::kv::Hash;
-use crate::kv::pilaf::PilafServer;
-use crate::kv::server::{Config, KvServer};
-use crate::memory::{Memory, Rights};
-use crate::op::Capability;
-use crate::rng::mix;
-use crate::server::{Options, Server};
-use crate::transport::{Endpoint, Port, udp::UdpPort};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use tercio_prism::engine::Engine;
+use tercio_prism::kv::Hash;
+use tercio_prism::kv::pilaf::PilafServer;
+use tercio_prism::kv::server::{Config, KvServer};
+use tercio_prism::memory::{Memory, Rights};
+use tercio_prism::op::Capability;
+use tercio_prism::rng::mix;
+use tercio_prism::server::{Options, Server};
+use tercio_prism::transport::{Endpoint, Port, udp::UdpPort};
 
 /// Buffers beyond one an object: what clients may have in hand before they report it.
 const SPARE_BUFFERS: u32 = 8192;

@@ -5,15 +5,17 @@ use super::loads::closed_loop;
 use super::{
     BenchError, Latencies, LatencySummary, Ratio, Served, Transport, median, round, seconds_since,
 };
-use crate::client::{Client, Draft};
-use crate::clock;
-use crate::engine::FREE;
-use crate::kv::Command;
-use crate::kv::driver::Driver;
-use crate::kv::prism::PrismClient;
-use crate::op::{Action, Addr, Cas, Deref, Masks, Mode, Op, Operand, Payload, Source, Status};
-use crate::rng::Rng;
 use serde::Serialize;
+use tercio_prism::client::{Client, Draft};
+use tercio_prism::clock;
+use tercio_prism::engine::FREE;
+use tercio_prism::kv::Command;
+use tercio_prism::kv::driver::Driver;
+use tercio_prism::kv::prism::PrismClient;
+use tercio_prism::op::{
+    Action, Addr, Cas, Deref, Masks, Mode, Op, Operand, Payload, Source, Status,
+};
+use tercio_prism::rng::Rng;
 
 /// How many words the measured CAS compares and swaps.
 const CAS_WORDS: usize = 4;

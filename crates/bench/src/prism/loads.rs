@@ -4,16 +4,16 @@
 use super::{
     BenchError, Latencies, LatencySummary, Ratio, Served, Transport, round, seconds_since,
 };
-use crate::client::Client;
-use crate::clock;
-use crate::kv::driver::Driver;
-use crate::kv::pilaf::PilafClient;
-use crate::kv::prism::PrismClient;
-use crate::kv::{Command, Done, StoreClient};
-use crate::op::{Action, Addr, Deref, Op, Status};
-use crate::rng::Rng;
-use crate::ycsb::{Choice, Step, Workload};
 use serde::Serialize;
+use tercio_prism::client::Client;
+use tercio_prism::clock;
+use tercio_prism::kv::driver::Driver;
+use tercio_prism::kv::pilaf::PilafClient;
+use tercio_prism::kv::prism::PrismClient;
+use tercio_prism::kv::{Command, Done, StoreClient};
+use tercio_prism::op::{Action, Addr, Deref, Op, Status};
+use tercio_prism::rng::Rng;
+use tercio_prism::ycsb::{Choice, Step, Workload};
 
 /// A store to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

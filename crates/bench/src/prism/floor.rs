@@ -10,15 +10,6 @@
 //! other.
 
 use super::{BenchError, Latencies, Served};
-use crate::client::{Client, ClientError, Draft};
-use crate::clock;
-use crate::engine::{FREE, Service};
-use crate::memory::{Memory, View};
-use crate::op::{Addr, Capability, Reject};
-use crate::rng::Rng;
-use crate::transport::LinkError;
-use crate::transport::ring::{self, Reader, Writer};
-use crate::wire::{AnswerWriter, Header, Kind, REQUEST_HEADER, begin_request, finish_request};
 use std::fs::File;
 use std::hint::spin_loop;
 use std::io;
@@ -26,6 +17,17 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use tercio_prism::client::{Client, ClientError, Draft};
+use tercio_prism::clock;
+use tercio_prism::engine::{FREE, Service};
+use tercio_prism::memory::{Memory, View};
+use tercio_prism::op::{Addr, Capability, Reject};
+use tercio_prism::rng::Rng;
+use tercio_prism::transport::LinkError;
+use tercio_prism::transport::ring::{self, Reader, Writer};
+use tercio_prism::wire::{
+    AnswerWriter, Header, Kind, REQUEST_HEADER, begin_request, finish_request,
+};
 use tercio_unsafe_sys::{Words, load_words, store_words};
 
 /// A call of [`Floor`], to answer until the client has had enough; its arguments are a shape's words.
@@ -303,10 +305,10 @@ fn receive(reader: &mut Reader, frame: &mut Vec<u64>) -> Result<(), ClientError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{Transport, server};
-    use crate::rng::mix;
-    use crate::server::Options;
+    use crate::prism::{Transport, server};
     use std::sync::atomic::AtomicBool;
+    use tercio_prism::rng::mix;
+    use tercio_prism::server::Options;
 
     const OBJECTS: u32 = 1000;
     const WORDS: usize = 16;
