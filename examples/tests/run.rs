@@ -2,8 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 use tercio_client::Numbers;
-use tercio_network::{Network, Replicas, Spec};
+use tercio_network::{Network, Replicas, Spec, poll_until};
 
 fn says(program: &str) -> String {
     said(program, &Command::new(program).output().unwrap())
@@ -75,7 +76,13 @@ fn own_application() {
     let refused = command(&["submit", &net, &"x".repeat(65)]);
     let why = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(1) && why.contains("1 to 64 bytes"), "{why}");
-    assert!(says(&["status", &net]).contains("all is well: 4 of 4 replicas vote"));
+    let well = || {
+        let output = command(&["status", &net]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success() && text.contains("all is well: 4 of 4 replicas vote"))
+            .then_some(())
+    };
+    assert!(poll_until(Duration::from_secs(60), well).is_some(), "{}", says(&["status", &net]));
     drop(up.stdin.take());
     // Whoever does not read on would let them wait for it.
     events.for_each(drop);
