@@ -34,7 +34,7 @@ LEAST, LEAST_SOON, SOON = 20, 15, 100
 
 
 def simulator(*arguments):
-    command = ["cargo", "run", "--quiet", "--locked", "--profile", "sim", "-p", "tercio-sim"]
+    command = ["cargo", "run", "--quiet", "--locked", "--release", "-p", "tercio-sim"]
     command += ["--features", "zoo", "--bin", "tercio-sim", "--", "mutants", *arguments]
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
 
