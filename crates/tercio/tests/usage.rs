@@ -1,6 +1,6 @@
 //! Wrong usage, and commands that need no network.
 
-mod common;
+use crate::common;
 
 use common::{tercio, text};
 use std::fs;
