@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Checks that no branch and no address of SM2 signing and key agreement depends on the secret.
 
-Runs crates/crypto/examples/sm2_secret.rs under valgrind with many secrets, and compares what the
-processor did: the address of each instruction, and the address and size of each access to memory,
-in order, from the program's start to its end (valgrind's tool 'lackey'). One difference fails. Two
-ways that do depend on the secret must be told from the others, so that the comparison is known to
-see them.
+Runs crates/crypto/examples/sm2_secret.rs, as packages are built (profile dist), under valgrind with
+many secrets, and compares what the processor did: the address of each instruction, and the address
+and size of each access to memory, in order, from the program's start to its end (valgrind's tool
+'lackey'). One difference fails. Two ways that do depend on the secret must be told from the others,
+so that the comparison is known to see them.
 
     tools/check-consttime.py [--secrets N]
 
@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 ORDER = 0xFFFFFFFEFFFFFFFFFFFFFFFFFFFFFFFF7203DF6B21C6052B53BBF40939D54123
 TARGET = os.environ.get("CARGO_TARGET_DIR", "target")
-PROGRAM = os.path.join(TARGET, "release", "examples", "sm2_secret")
+PROGRAM = os.path.join(TARGET, "dist", "examples", "sm2_secret")
 
 
 def secrets(count):
@@ -45,7 +45,7 @@ def secrets(count):
 def build():
     # At a fixed address, so that addresses can be looked up, and without a dynamic loader.
     subprocess.run(
-        ["cargo", "rustc", "--quiet", "--locked", "--release", "-p", "tercio-crypto",
+        ["cargo", "rustc", "--quiet", "--locked", "--profile", "dist", "-p", "tercio-crypto",
          "--example", "sm2_secret", "--", "-C", "relocation-model=static",
          "-C", "target-feature=+crt-static"],
         check=True)

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
-TOPS = ("crates/", "apps/", "docs/", "tools/", "examples/", ".ci/", "bpf/", "rtl/", "sdk/")
+TOPS = ("crates/", "apps/", "unsafe/", "docs/", "tools/", "examples/", ".ci/", "bpf/", "rtl/", "sdk/")
 # `path/file.rs`, with an optional `::item`, that must be in the file.
 PATH = re.compile(r"^([\w./-]+?)(?:::([\w:]+))?$")
 

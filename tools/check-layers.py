@@ -2,10 +2,13 @@
 """Holds the crates apart: no crate depends on what it must not know.
 
 The table says which of our crates, and which outside crates with business of that kind, a crate
-must not depend on, directly or through others. ARCHITECTURE.md gives the reasons.
+must not depend on, directly or through others. ARCHITECTURE.md gives the reasons. Tests that nothing
+runs are problems, too: a file that neither the crate's tests/main.rs nor its Cargo.toml names, unit
+tests in a target with `test = false`.
 """
 
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -127,9 +130,28 @@ def main():
             through_ours = all(step in ours for step in way[:-1])
             if way[-1] in forbidden and len(way) > 1 and through_ours:
                 problems.append("must not depend: " + " -> ".join(way))
+    for member in ours.values():
+        problems += tests_left_out(metadata_of(metadata, member))
     for problem in problems:
         print(problem)
     return 1 if problems else 0
+
+
+def tests_left_out(package):
+    """The files of the crate's tests that belong to no test program."""
+    programs = {pathlib.Path(target["src_path"]) for target in package["targets"]}
+    folder = pathlib.Path(package["manifest_path"]).parent / "tests"
+    main = folder / "main.rs"
+    modules = re.findall(r"^mod (\w+);", main.read_text(), re.M) if main in programs else []
+    for file in sorted(folder.glob("*.rs")):
+        if file not in programs and file.stem not in modules:
+            yield f"no test program has {file}: name it in {main}, or in {package['manifest_path']}"
+    for target in package["targets"]:
+        source = pathlib.Path(target["src_path"])
+        # A library's is all of its folder.
+        sources = source.parent.glob("**/*.rs") if "lib" in target["kind"] else [source]
+        if not target["test"] and any("#[test]" in file.read_text() for file in sources):
+            yield f"{package['manifest_path']}: {target['name']} has unit tests, and 'test = false'"
 
 
 def output(*command):

@@ -34,13 +34,13 @@ LEAST, LEAST_SOON, SOON = 20, 15, 100
 
 
 def simulator(*arguments):
-    command = ["cargo", "run", "--quiet", "--locked", "--profile", "sim", "-p", "tercio-sim"]
+    command = ["cargo", "run", "--quiet", "--locked", "--release", "-p", "tercio-sim"]
     command += ["--features", "zoo", "--bin", "tercio-sim", "--", "mutants", *arguments]
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
 
 
 def test_binaries():
-    """The test programs of each crate, in the crate's folder."""
+    """The test programs of each crate, each module of the integration tests for one."""
     command = ["cargo", "test", "--locked", "--no-run", "--message-format=json"]
     command += [word for crate in CRATES for word in ("-p", f"tercio-{crate}")]
     built = subprocess.run(
@@ -50,18 +50,29 @@ def test_binaries():
     for message in map(json.loads, built.stdout.splitlines()):
         if message.get("executable") and message["profile"]["test"]:
             crate = pathlib.Path(message["manifest_path"]).parent.name
-            found[crate].append(message["executable"])
+            program = message["executable"]
+            if message["target"]["name"] == "integration":
+                found[crate] += [(program, module) for module in modules(program)]
+            else:
+                found[crate].append((program, None))
     return found
 
 
-def noticed_by(crate, binary, name, limit):
-    """The tests of one program that fail under a mutant, or hang."""
+def modules(program):
+    """The modules of a test program that have tests."""
+    listed = subprocess.run([program, "--list"], stdout=subprocess.PIPE, text=True, check=True)
+    return sorted(set(re.findall(r"^(\w+)::\S+: test$", listed.stdout, re.M)))
+
+
+def noticed_by(crate, binary, part, name, limit):
+    """The tests of one program, or of a module of it, that fail under a mutant, or hang."""
     # Cases that fail under a mutant are nobody's regressions.
     settings = dict(PROPTEST_CASES="256", PROPTEST_DISABLE_FAILURE_PERSISTENCE="1")
     environment = dict(os.environ, TERCIO_MUTANT=name, RUST_BACKTRACE="0", **settings)
-    module = re.sub(r"-[0-9a-f]+$", "", pathlib.Path(binary).name)
+    # Names begin with the module of the integration tests, or else with the program.
+    before = "" if part else re.sub(r"-[0-9a-f]+$", "", pathlib.Path(binary).name) + "::"
     folder = ROOT / "crates" / crate
-    command = [binary, "--test-threads=1"]
+    command = [binary, "--test-threads=1", *([part + "::"] if part else [])]
     # What never ends may fill the memory, too.
     bound = lambda: resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     options = dict(preexec_fn=bound, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -73,13 +84,13 @@ def noticed_by(crate, binary, name, limit):
     if "test result:" not in said:
         begun = re.findall(r"^test (\S+) \.\.\. *$", said.splitlines()[-1] if said else "", re.M)
         failed += [f"{test} (never ends)" for test in begun]
-    return [f"{module}::{test}" for test in failed]
+    return [before + test for test in failed]
 
 
 def unit_tests(binaries, name, limit):
     for crate in CRATES:
         programs = binaries[crate]
-        failed = [test for binary in programs for test in noticed_by(crate, binary, name, limit)]
+        failed = [test for program in programs for test in noticed_by(crate, *program, name, limit)]
         if failed:
             return crate, failed
     return None, []

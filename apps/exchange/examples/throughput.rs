@@ -1,5 +1,5 @@
 //! Executes a made-up flow on one core and says how long it took:
-//! `cargo run --release -p tercio-exchange --example throughput [COMMANDS]`.
+//! `cargo run --profile dist -p tercio-exchange --example throughput [COMMANDS]`.
 #![allow(clippy::print_stdout, reason = "the program's result")]
 
 use bytes::Bytes;

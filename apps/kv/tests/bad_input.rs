@@ -1,6 +1,6 @@
 //! Every kind of bad input has a reason of its own, and no bytes make the store panic.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{ask, run};

@@ -1,6 +1,6 @@
 //! The store against a plain map, with snapshots in between.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{ask, run};

@@ -4,7 +4,7 @@
 //! values of `VALUE` bytes, so that says how long those blocks are.
 //!
 //! ```sh
-//! cargo run --release -p tercio-bench --example snapshots -- \
+//! cargo run --profile dist -p tercio-bench --example snapshots -- \
 //!     PROGRAM STATE_MIB SECONDS EVERY VALUE DURABILITY
 //! ```
 

@@ -5,7 +5,7 @@
 //! that lives, and what it takes to go through its chunks.
 //!
 //! ```sh
-//! cargo run --release -p tercio-bench --example store -- STATE_MIB WRITES WRITES_A_DIGEST [lazy]
+//! cargo run --profile dist -p tercio-bench --example store -- STATE_MIB WRITES WRITES_A_DIGEST [lazy]
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a program that prints what it measured")]

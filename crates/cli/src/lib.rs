@@ -23,12 +23,15 @@ mod output;
 #[cfg(feature = "stock")]
 mod prism;
 mod session;
+#[cfg(feature = "shell")]
+mod shell;
 mod start;
 mod status;
 mod stop;
 mod submit;
 mod testnet;
 mod up;
+mod version;
 mod words;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -37,7 +40,8 @@ use std::sync::OnceLock;
 use tercio_genesis::{Apps, Kind};
 
 #[derive(Debug, Parser)]
-#[command(name = "tercio", version, about = "A Byzantine fault tolerant replication engine")]
+#[command(name = "tercio", version, long_version = version::LONG.as_str())]
+#[command(about = "A Byzantine fault tolerant replication engine")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -80,6 +84,12 @@ enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Print the script with which a shell completes this program's commands
+    #[cfg(feature = "shell")]
+    Completions(shell::CompletionsArgs),
+    /// Print the manual page, or write a page for each command
+    #[cfg(feature = "shell")]
+    Man(shell::ManArgs),
 }
 
 /// The applications that this program knows, from [`main`] on.
@@ -120,6 +130,10 @@ pub fn main(apps: &[Kind]) -> ExitCode {
         #[cfg(feature = "stock")]
         Command::Prism(command) => prism::run(&command),
         Command::Bench(command) => bench::run(command),
+        #[cfg(feature = "shell")]
+        Command::Completions(args) => shell::completions(&args),
+        #[cfg(feature = "shell")]
+        Command::Man(args) => shell::man(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

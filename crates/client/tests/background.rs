@@ -1,6 +1,6 @@
 //! The client as futures, without any async runtime.
 
-mod common;
+use crate::common;
 
 use common::running::{Running, given_time, network, settings};
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! The blocking client over real sockets, against replicas by hand that do not order anything.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::running::{Running, given_time, network, settings};

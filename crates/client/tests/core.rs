@@ -1,6 +1,6 @@
 //! The client's protocol against replicas by hand, under a clock by hand.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::world::{MS, World, did};

@@ -1,6 +1,6 @@
 //! What a client does about refusals, busy replicas and deadlines.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::world::{MS, World, did};

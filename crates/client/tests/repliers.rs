@@ -1,6 +1,6 @@
 //! Whom a client asks for the full reply, and whom it asks when none comes.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::Replica;

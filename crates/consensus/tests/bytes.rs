@@ -1,7 +1,7 @@
 //! How many bytes a primary can make the others keep. Rule names are those of
 //! `docs/protocol/pbft.md`.
 
-mod common;
+use crate::common;
 
 use common::*;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! replicas crash, also with records that never reached the disk. Correct replicas agree all the
 //! time, none of them panics, and when the network is good again everything is executed.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::*;

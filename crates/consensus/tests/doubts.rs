@@ -1,7 +1,7 @@
 //! Packages that a client, or whoever hands them on, made good for some replicas only: who is held
 //! to what. Rule names are those of `docs/protocol/pbft.md`.
 
-mod common;
+use crate::common;
 
 use common::*;
 use std::time::Duration;

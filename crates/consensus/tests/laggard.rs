@@ -1,7 +1,7 @@
 //! Replicas that lag: how they catch up, and what they keep meanwhile. Rule names are those of
 //! `docs/protocol/pbft.md`.
 
-mod common;
+use crate::common;
 
 use common::*;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! A replica that lost its log. Rule names are those of `docs/protocol/pbft.md`.
 
-mod common;
+use crate::common;
 
 use common::*;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The normal case, watermarks and checkpoints. Rule names are those of `docs/protocol/pbft.md`.
 
-mod common;
+use crate::common;
 
 use common::*;
 use std::collections::BTreeSet;

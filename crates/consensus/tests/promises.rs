@@ -2,7 +2,7 @@
 //! replica 3 of four, to which the test speaks for the three others. Rule names are those of
 //! `docs/protocol/pbft.md`.
 
-mod common;
+use crate::common;
 
 use common::*;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! claim, a batch that may have committed is chosen again, and correct replicas' VIEW-CHANGEs
 //! always decide.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::*;

@@ -1,6 +1,6 @@
 //! View changes, retransmission and restarts. Rule names are those of `docs/protocol/pbft.md`.
 
-mod common;
+use crate::common;
 
 use common::*;
 use std::collections::BTreeSet;

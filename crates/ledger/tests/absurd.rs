@@ -1,7 +1,7 @@
 //! Files whose checksums are right and whose numbers are absurd: an error or a record that is passed
 //! over, and never a panic or memory without bound.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{

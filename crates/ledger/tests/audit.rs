@@ -1,6 +1,6 @@
 //! The audit: what it reports of a good log, and that it finds every flipped bit and broken rule.
 
-mod common;
+use crate::common;
 
 use common::{
     CHAIN, attest, batch, block_after, certify, checkpoint, log_of, membership, open, segment,

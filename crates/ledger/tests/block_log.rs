@@ -1,6 +1,6 @@
 //! The block log: reads by height, recovery, pruning, restarts.
 
-mod common;
+use crate::common;
 
 use common::{
     CHAIN, attest, block_after, blocks, certified_log_of, certify, checkpoint, chooser, log_of,

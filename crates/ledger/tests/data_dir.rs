@@ -1,6 +1,6 @@
 //! Data directories and the real file system.
 
-mod common;
+use crate::common;
 
 use common::{CHAIN, blocks, membership, settings};
 use std::fs;

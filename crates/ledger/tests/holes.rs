@@ -1,7 +1,7 @@
 //! What a power failure leaves of blocks that were written and not synced: a hole above the latest
 //! certificate is a torn tail, and one below it is damage.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{

@@ -1,7 +1,7 @@
 //! What a client writes into its operations is no block of the log, whatever bytes around it are
 //! lost.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{CHAIN, block_after, certify, checkpoint, open, segment};

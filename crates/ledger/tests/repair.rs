@@ -1,7 +1,7 @@
 //! Damage in the midst of the block log is mended with copies from others, and nothing else is
 //! taken for one.
 
-mod common;
+use crate::common;
 
 use common::{
     CHAIN, block_after, blocks, certified_log_of, chooser, membership, segment, settings,

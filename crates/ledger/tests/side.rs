@@ -1,7 +1,7 @@
 //! Certificates and attestations: of what a crash or a bad disk leaves of them every whole record
 //! is kept, and none stops the replica.
 
-mod common;
+use crate::common;
 
 use common::{
     CHAIN, attest, blocks, certify, certify_at, checkpoint, chooser, log_of, membership, open,

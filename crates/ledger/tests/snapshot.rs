@@ -1,6 +1,6 @@
 //! Snapshots: whole or not there, two are kept and those that are read, every byte counts.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{CHAIN, blocks, certify, checkpoint, chooser};

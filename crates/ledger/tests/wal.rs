@@ -1,6 +1,6 @@
 //! The write-ahead log: nothing synced is lost, recovery gives a prefix, damage is named.
 
-mod common;
+use crate::common;
 
 use common::{CHAIN, chooser};
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! The faults of torn tails and of holes with their defences taken away: the tests would notice.
 #![cfg(feature = "zoo")]
 
-mod common;
+use crate::common;
 
 use common::{CHAIN, certify, checkpoint, log_of, open, settings};
 use tercio_ledger::{BlockLog, MemStorage, Wal, WalRecord, WalSettings};

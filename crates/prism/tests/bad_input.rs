@@ -2,7 +2,7 @@
 //! buffers changes.
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
-mod common;
+use crate::common;
 
 use common::{Direct, OURS, PEER, THEIRS, connect, times, word};
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! Clients that read without the server: they read what it would have read.
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
-mod served;
+use crate::served;
 
 use served::{
     OURS, Outcomes, burst, client, read, read_while_it_is_written, reader, run, serving, write,

@@ -1,6 +1,6 @@
 //! The table grows a few slots at a time, under the hands of clients whose commands are in flight.
 
-mod common;
+use crate::common;
 
 use common::{Direct, Ended, word};
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 //! and clients die; no buffer is lost for good.
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
-mod store;
+use crate::store;
 
 use std::sync::Arc;
 use store::{OURS, Outcome, Settings, World, conserved, prism_world};

@@ -2,7 +2,7 @@
 //! pointers good and bad; and each rule of the reference has a case of its own.
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
-mod common;
+use crate::common;
 
 use common::{Direct, OURS, THEIRS, times, word};
 use std::collections::BTreeMap;

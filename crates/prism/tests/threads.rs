@@ -1,7 +1,7 @@
 //! Several data plane threads on one memory: operations on one line are atomic, and no reader ever
 //! sees a buffer that was used again.
 
-mod common;
+use crate::common;
 
 use common::{Direct, OURS, times, word};
 use std::sync::Arc;

@@ -1,10 +1,8 @@
 //! Every application under every suite: a replica that was stopped comes back to the same state,
 //! whichever way it takes.
 
-mod common;
-
+use crate::common::{Asker, CLIENT, Net, quick, request_frame};
 use bytes::Bytes;
-use common::{Asker, CLIENT, Net, quick, request_frame};
 use tercio_genesis::App;
 use tercio_ledger::Storage;
 use tercio_registry::{BankKind, apps};

@@ -1,7 +1,7 @@
 //! What follows from a batch of signatures is on its way before the next is checked, though one look
 //! at the links brought the frames of both: others have work to do meanwhile.
 
-mod running;
+use crate::running;
 
 use bytes::Bytes;
 use running::watched::{Call, watched};

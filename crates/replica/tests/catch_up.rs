@@ -1,6 +1,6 @@
 //! Catching up from peers, honest and not: nothing uncertified is ever executed.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, membership, pbft, quick, secret};

@@ -1,7 +1,7 @@
 //! Clients that are added in order: all replicas serve them from then on, also those that were not
 //! there, restarted, or lost their disk.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, client_secret, counter, pbft, quick, request_frame, secret};

@@ -1,6 +1,6 @@
 //! Machines' clocks are set back: agreed time never goes back, and nothing waits for them.
 
-mod common;
+use crate::common;
 
 use common::{Asker, CLIENT, Net};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `docs/configuration.md` and the parsers agree, key by key.
 
-mod running;
+use crate::running;
 
 use running::{genesis, secret};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! The genesis as a file and as a chain id; the words for layouts and durabilities.
 
-mod running;
+use crate::running;
 
 use running::{genesis, listener, secret};
 use std::collections::BTreeSet;

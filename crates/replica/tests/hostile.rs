@@ -1,7 +1,7 @@
 //! Hostile bytes: each is dropped and counted by its reason, and the network goes on.
 
-mod common;
-mod running;
+use crate::common;
+use crate::running;
 
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, membership_of, secret};

@@ -1,6 +1,6 @@
 //! Every layout with every durability, over sockets, with the real client.
 
-mod running;
+use crate::running;
 
 use bytes::Bytes;
 use running::watched::{Call, watched};

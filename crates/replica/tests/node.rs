@@ -1,6 +1,6 @@
 //! Nodes wired directly: the pipeline, recovery, and what is answered.
 
-mod common;
+use crate::common;
 
 use common::{Asker, CLIENT, Net, counter, pbft, quick, results};
 use tercio_counter::Counter;

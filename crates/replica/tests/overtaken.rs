@@ -1,7 +1,7 @@
 //! Snapshots that were overtaken before anybody wrote them: nobody else may have what changed since,
 //! and to release all of that at once would hold up promises.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{counter, membership, secret};

@@ -1,7 +1,7 @@
 //! Persist before send, with the log on a thread of its own: what a client was told is on the disk,
 //! whenever the power fails.
 
-mod running;
+use crate::running;
 
 use bytes::Bytes;
 use running::{CLIENT, client_secret, counter, genesis, listener, number, secret, wait};

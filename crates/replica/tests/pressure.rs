@@ -1,6 +1,6 @@
 //! More load than the application can take: clients are told so, nothing is lost, nothing grows.
 
-mod running;
+use crate::running;
 
 use bytes::Bytes;
 use running::watched::{Call, watched};

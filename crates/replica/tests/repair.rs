@@ -1,7 +1,7 @@
 //! A replica whose block log is damaged mends it with the others' help, while it serves; what nobody
 //! can mend stops it, and names the place.
 
-mod common;
+use crate::common;
 
 use common::{Asker, CLIENT, Net};
 use tercio_ledger::{MemStorage, Storage, audit};

@@ -1,6 +1,6 @@
 //! What a client gets to see of results: the client's half of the protocol against whole nodes.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{CLIENT, Net, client_secret};

@@ -1,10 +1,8 @@
 //! A data directory that is an older copy of what it was (rules L7 and L8 of
 //! `docs/protocol/pbft.md`, decision 0034), and what `docs/backup.md` tells operators to do.
 
-mod running;
-
+use crate::running::{CLIENT, Network, wait};
 use bytes::Bytes;
-use running::{CLIENT, Network, wait};
 use std::fs;
 use std::path::Path;
 use tercio_consensus::Learning;

@@ -1,9 +1,7 @@
 //! Clients that come back under an id used before.
 
-mod running;
-
+use crate::running::{CLIENT, Network, client_secret, number};
 use bytes::Bytes;
-use running::{CLIENT, Network, client_secret, number};
 use std::fs;
 use std::path::Path;
 use tercio_client::{

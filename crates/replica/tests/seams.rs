@@ -1,7 +1,7 @@
 //! Two seams held by toys: another ordering protocol under the same node, and an application with
 //! proposal hooks that vetoes a batch.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, counter, pbft, quick, results};

@@ -1,7 +1,7 @@
 //! What the log makes durable around a checkpoint, and in which order (rules P4 and P5 of
 //! `docs/protocol/pbft.md`), with the power failing at every operation of the disk.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{counter, membership, secret};

@@ -1,6 +1,6 @@
 //! What keeps a replica from starting, in the words that its operator reads.
 
-mod running;
+use crate::running;
 
 use running::{Network, genesis, listener, secret};
 use std::fs::{self, Permissions};

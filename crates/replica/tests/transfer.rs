@@ -1,7 +1,7 @@
 //! Fetching state from peers, honest and not: what hangs from a certificate is taken, piece by
 //! piece, and nothing else.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, pbft, quick, secret};

@@ -1,7 +1,7 @@
 //! Signatures gather across frames and clients: when they are checked, and that nothing changes but
 //! the number of batches.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, counter, membership, results, secret};

@@ -33,7 +33,7 @@ pub(crate) fn mutants(asked: &Mutants) -> ExitCode {
     let _ = (names, seeds, start, threads, json, list);
     eprintln!(
         "error: this build has no mutants; \
-         cargo run --profile sim -p tercio-sim --features zoo -- mutants"
+         cargo run --release -p tercio-sim --features zoo -- mutants"
     );
     ExitCode::from(2)
 }

@@ -1,6 +1,6 @@
 //! Clients that are added, before a network has run and while it does.
 
-mod common;
+use crate::common;
 
 use common::{Up, tercio, text};
 use serde_json::Value;

@@ -4,7 +4,7 @@
 //! `TERCIO_CRASHES` says how often (2 times by default), and `TERCIO_CRASH_GAP_MS`, when it is set,
 //! how long a client may go without a result; otherwise the longest time is only reported.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{tercio, text};

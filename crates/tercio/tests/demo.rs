@@ -1,6 +1,6 @@
 //! The demonstration, end to end, with real processes and a real SIGKILL.
 
-mod common;
+use crate::common;
 #[path = "common/naive.rs"]
 mod naive;
 

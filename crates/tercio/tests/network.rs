@@ -1,6 +1,6 @@
 //! Networks that a user starts: `dev`, `start`, and the measurements.
 
-mod common;
+use crate::common;
 
 use common::{finish, tercio, text};
 use std::fs;

@@ -1,6 +1,6 @@
 //! Networks as operators make and run them: `testnet`, `init`, `genesis`, `up`.
 
-mod common;
+use crate::common;
 
 use common::{Up, tercio, text};
 use std::fs;

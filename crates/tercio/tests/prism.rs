@@ -1,6 +1,6 @@
 //! Remote memory as a user sees it: a store served, used and measured from the command line.
 
-mod common;
+use crate::common;
 
 use common::{Run, kill, tercio, text};
 use serde_json::Value;

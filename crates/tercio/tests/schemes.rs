@@ -1,6 +1,6 @@
 //! Networks of each suite, and clients of each signature scheme.
 
-mod common;
+use crate::common;
 
 use common::{Up, tercio, text};
 use std::fs;

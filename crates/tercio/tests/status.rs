@@ -1,7 +1,7 @@
 //! What `status` says of networks that are well and that are not, and what keeps a replica from
 //! starting.
 
-mod common;
+use crate::common;
 
 use common::{Up, kill, tercio, text};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! State transfer between processes.
 
-mod common;
+use crate::common;
 
 use common::{Up, kill, tercio, text};
 use serde_json::Value;

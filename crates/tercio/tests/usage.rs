@@ -1,6 +1,6 @@
 //! Wrong usage, and commands that need no network.
 
-mod common;
+use crate::common;
 
 use common::{tercio, text};
 use std::fs;
@@ -41,6 +41,41 @@ fn help_names_every_command() {
         assert!(help.good().stdout.contains(command), "{}", help.stdout);
     }
     assert!(tercio(["--version"]).good().stdout.starts_with("tercio "));
+}
+
+#[test]
+fn version_names_what_must_fit_together() {
+    let said = tercio(["--version"]).good().stdout.clone();
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines[0], concat!("tercio ", env!("CARGO_PKG_VERSION")));
+    assert!(lines[1].starts_with("commit "), "{said}");
+    assert_eq!(lines[2], format!("wire {}", tercio_wire::WIRE_VERSION));
+    assert_eq!(lines[3], format!("protocol {}", tercio_transport::PROTOCOL_VERSION));
+    assert_eq!(lines[4], format!("disk {}", tercio_ledger::DISK_VERSION));
+    assert_eq!(tercio(["-V"]).good().stdout.trim_end(), lines[0]);
+}
+
+#[test]
+fn shells_complete_every_command_and_each_has_a_manual_page() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = tercio(["completions", shell]).good().stdout.clone();
+        assert!(script.contains("testnet") && script.contains("--durability"), "{script}");
+    }
+    tercio(["completions", "clam"]).refused(2, &["clam", "bash"]);
+    let page = tercio(["man"]).good().stdout.clone();
+    assert!(page.contains(".TH tercio") && page.contains("testnet"), "{page}");
+
+    let folder = tempfile::tempdir().unwrap();
+    tercio(["man", text(folder.path())]).good();
+    let help = tercio(["--help"]).good().stdout.clone();
+    let (_, commands) = help.split_once("Commands:").unwrap();
+    let commands = commands.split("Options:").next().unwrap();
+    let names = commands.lines().filter_map(|line| line.split_whitespace().next());
+    for name in names.filter(|name| *name != "help") {
+        let page = folder.path().join(format!("tercio-{name}.1"));
+        assert!(page.exists(), "{}", page.display());
+    }
+    tercio(["man", text(&folder.path().join("nowhere"))]).refused(1, &["nowhere"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Peers that break the rules.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{Node, PATIENCE, Plan, client, drive, frame, plan, replica};

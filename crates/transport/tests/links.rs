@@ -1,6 +1,6 @@
 //! Links between peers that keep the rules.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::{Node, client, drive, frame, plan, replica, secret};

@@ -1,8 +1,8 @@
 //! One value, one encoding: what is decoded encodes to the same bytes again, everything else is
 //! refused, and no bytes make a decoder panic.
 
-mod common;
-mod values;
+use crate::common;
+use crate::values;
 
 use bytes::Bytes;
 use common::{Auth, DECODERS, Framed, Items, MAX_ITEMS, SUITE};

@@ -1,7 +1,7 @@
 //! Shapes that later parts stand on (`ARCHITECTURE.md`, the eleven seams). Patterns without `..`
 //! name every field: a field that comes or goes does not compile until it is thought over here.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use tercio_types::{

@@ -1,0 +1,9 @@
+//! The crate's integration tests, one program; a file here that is no module of it is listed in
+//! Cargo.toml as a program of its own.
+
+mod background;
+mod blocking;
+mod common;
+mod core;
+mod refusals;
+mod repliers;

@@ -1,0 +1,13 @@
+//! The crate's integration tests, one program; a file here that is no module of it is listed in
+//! Cargo.toml as a program of its own.
+
+mod bytes;
+mod byzantine;
+mod common;
+mod doubts;
+mod laggard;
+mod learner;
+mod normal;
+mod promises;
+mod selection;
+mod view_change;

@@ -1,0 +1,17 @@
+//! The crate's integration tests, one program; a file here that is no module of it is listed in
+//! Cargo.toml as a program of its own.
+
+mod absurd;
+mod audit;
+mod block_log;
+mod common;
+mod data_dir;
+mod holes;
+mod hostile_ops;
+mod media;
+mod repair;
+mod side;
+mod snapshot;
+mod staging;
+mod wal;
+mod zoo;

@@ -1,0 +1,27 @@
+//! The crate's integration tests, one program; a file here that is no module of it is listed in
+//! Cargo.toml as a program of its own.
+
+mod applications;
+mod batches;
+mod catch_up;
+mod clients;
+mod clock;
+mod common;
+mod configuration;
+mod genesis;
+mod hostile;
+mod layouts;
+mod node;
+mod overtaken;
+mod power;
+mod pressure;
+mod repair;
+mod replies;
+mod restored;
+mod returning;
+mod running;
+mod seams;
+mod stable;
+mod starts;
+mod transfer;
+mod verify;

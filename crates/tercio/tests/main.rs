@@ -1,0 +1,14 @@
+//! The crate's integration tests, one program; a file here that is no module of it is listed in
+//! Cargo.toml as a program of its own.
+
+mod clients;
+mod common;
+mod crashes;
+mod demo;
+mod network;
+mod operators;
+mod prism;
+mod schemes;
+mod status;
+mod transfer;
+mod usage;
