@@ -21,7 +21,8 @@ STAGES = {
 }
 # What stands on the stages, up to whole networks and programs.
 JOINED = {
-    "tercio-genesis", "tercio-replica", "tercio-client", "tercio-network", "tercio-cli", "tercio",
+    "tercio-genesis", "tercio-sync", "tercio-replica", "tercio-client", "tercio-network",
+    "tercio-cli", "tercio",
 }
 # What looks at the product from outside: nothing of the product stands on it.
 OUTSIDE = {"tercio-sim", "tercio-bench"}
@@ -38,10 +39,15 @@ MUST_NOT_KNOW = {
     "tercio-execution": {"mio", "tokio"} | SERIALIZERS | (STAGES - {"tercio-execution"}) | ABOVE,
     "tercio-verify": IO | SERIALIZERS | (STAGES - {"tercio-verify"}) | ABOVE,
     "tercio-transport": {"tokio"} | SERIALIZERS | (STAGES - {"tercio-transport"}) | ABOVE,
+    # What is fetched and given: neither the stages that do it nor what a frame is verified with.
+    "tercio-sync": IO | SERIALIZERS | {"tercio-verify", "tercio-transport"}
+    | (ABOVE - {"tercio-sync"}),
     # How members run is none of its business, nor is any application.
     "tercio-genesis": {"mio", "tokio", "tercio-verify", "tercio-transport"}
     | (ABOVE - {"tercio-genesis"}),
-    "tercio-client": {"tercio-replica", "tercio-ledger", "tercio-consensus", "tercio-execution"}
+    "tercio-client": {
+        "tercio-replica", "tercio-sync", "tercio-ledger", "tercio-consensus", "tercio-execution",
+    }
     | OUTSIDE | ALL_APPS,
     "tercio-replica": {"tercio-client", "tercio-network"} | OUTSIDE | ALL_APPS,
     "tercio-network": OUTSIDE | ALL_APPS,

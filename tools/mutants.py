@@ -8,7 +8,7 @@ away, and writes down who noticed.
   tools/mutants.py --demand         fails unless all mutants are caught, and 15 by 100 random seeds
 
 Each name is one line of the file: random seeds (at most --seeds, until one shows it), then the tests
-of consensus, ledger and replica, one crate after the other until one shows it. A test that goes on
+of consensus, ledger, sync and replica, one crate after the other until one shows it. A test that goes on
 for --limit seconds counts as caught: it waits for what never comes.
 """
 
@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs/results/mutants.jsonl"
 DOCUMENT = ROOT / "docs/testing.md"
 BEGIN, END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
-CRATES = ["consensus", "ledger", "replica"]
+CRATES = ["consensus", "ledger", "sync", "replica"]
 FEATURES = "tercio-consensus/zoo,tercio-ledger/zoo"
 # Far above what a test program needs, in bytes.
 MOST_MEMORY = 4 << 30

@@ -4,7 +4,6 @@
 //!
 //! `docs/configuration.md` has every key with its default, and a test that holds it to the parser.
 
-use crate::sync::SyncSettings;
 use crate::{Layout, NoLog, NodeSettings, VerifySettings};
 use serde::Deserialize;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -19,6 +18,7 @@ use tercio_genesis::{
     read_secret, read_text,
 };
 use tercio_ledger::{BlockLogSettings, MemStorage, WalSettings};
+use tercio_sync::SyncSettings;
 use tercio_transport::{Limits, Listen};
 use tercio_types::ReplicaId;
 

@@ -5,8 +5,10 @@ use tercio_consensus::pbft::RecoverError;
 use tercio_crypto::sm2::Unavailable;
 use tercio_execution::{Divergence, RestoreError};
 use tercio_ledger::{DataDirError, LedgerError};
+use tercio_sync::BeyondRepair;
+use tercio_sync::transfer::KeepError;
 use tercio_transport::BindError;
-use tercio_types::{CheckpointField, Digest, Height, SeqNum};
+use tercio_types::{CheckpointField, Height, SeqNum};
 use tercio_wire::DecodeError;
 use thiserror::Error;
 
@@ -72,18 +74,8 @@ pub enum NodeError {
         height: Height,
     },
     /// Blocks are damaged, and nobody else has them.
-    #[error(
-        "{file}: blocks {from} to {to} are damaged, and no other replica has whole copies; restore \
-         the file from a copy, or empty the data directory and let the replica catch up"
-    )]
-    BeyondRepair {
-        /// The file.
-        file: String,
-        /// The first of them.
-        from: Height,
-        /// The last.
-        to: Height,
-    },
+    #[error("{0}")]
+    BeyondRepair(#[from] BeyondRepair),
     /// The snapshot is not what its checkpoint names.
     #[error("the snapshot at height {height} cannot be restored: {why}")]
     Snapshot {
@@ -92,25 +84,9 @@ pub enum NodeError {
         /// What is wrong.
         why: RestoreError,
     },
-    /// The application's snapshot is not the state whose digest it gave.
-    #[error(
-        "{app}: the snapshot at number {seq} (height {height}) has the root {written}, and the \
-         application gave {named} as its state's digest; the snapshot is not kept. Mend the \
-         application: `state_digest` must be the root over exactly the chunks of `snapshot`, \
-         hashed as the network's suite says (`tercio_execution::check_contract` tests it)"
-    )]
-    SnapshotDiffers {
-        /// The application ([`tercio_execution::Application::name`]).
-        app: &'static str,
-        /// The checkpoint.
-        seq: SeqNum,
-        /// The height that it covers.
-        height: Height,
-        /// The digest that a quorum certified.
-        named: Digest,
-        /// The root of the snapshot's chunks.
-        written: Digest,
-    },
+    /// A snapshot cannot be kept.
+    #[error("{0}")]
+    Keep(KeepError),
     /// The write-ahead log or the settings make no sense to the protocol.
     #[error("{0}")]
     Recover(#[from] RecoverError),
@@ -120,6 +96,15 @@ pub enum NodeError {
     /// The system gives no thread to catch up on.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+}
+
+impl From<KeepError> for NodeError {
+    fn from(error: KeepError) -> Self {
+        match error {
+            KeepError::Ledger(error) => Self::Ledger(error),
+            differs @ KeepError::Differs { .. } => Self::Keep(differs),
+        }
+    }
 }
 
 /// Why a replica does not start.

@@ -7,7 +7,7 @@
 //! ```text
 //!  frames ──► OrderStage ──ToLog──────► LogStage      write-ahead log, blocks, certificates,
 //!             verify, consensus ◄─ToOrder─              snapshots, blocks for others
-//!             catch-up    ──ToExecute─► ExecuteStage  engine, application, replies
+//!             sync        ──ToExecute─► ExecuteStage  engine, application, replies
 //!                         ◄─ToOrder───      └──ToLog──► LogStage
 //! ```
 //!
@@ -16,23 +16,17 @@
 
 mod commits;
 pub mod config;
-mod divergence;
 mod error;
 mod home;
 mod layout;
 mod node;
 mod recover;
-pub mod repair;
 pub mod report;
-mod serving;
 pub mod stages;
-pub mod sync;
 mod threads;
-pub mod transfer;
 
 pub use commits::DiskPace;
 pub use config::{Data, ReplicaConfig};
-pub use divergence::Divergence;
 pub use error::{NodeError, StartError};
 pub use home::{Home, Part};
 pub use layout::{Durability, Layout};

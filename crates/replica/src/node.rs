@@ -1,12 +1,8 @@
 //! One replica without sockets, threads or clocks.
 
 use crate::commits::{Commits, DiskPace};
-use crate::divergence::Divergence;
 use crate::home::Home;
-use crate::repair::RepairStatus;
 use crate::stages::{Outbox, Stages};
-use crate::sync::SyncSettings;
-use crate::transfer::TransferStatus;
 use crate::{Durability, NodeError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +14,8 @@ use tercio_crypto::sm2::Backend;
 use tercio_crypto::{Checked, SecretKey, Signer};
 use tercio_execution::Application;
 use tercio_ledger::{BlockLogSettings, WalSettings};
+use tercio_sync::transfer::TransferStatus;
+use tercio_sync::{Divergence, RepairStatus, SyncSettings};
 use tercio_types::{Checkpoint, Digest, Height, Membership, Principal, ReplicaId};
 use tercio_verify::Gather;
 

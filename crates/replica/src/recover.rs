@@ -11,10 +11,8 @@
 use crate::home::Part;
 use crate::node::{NoLog, NodeSettings};
 use crate::stages::{
-    ExecuteStage, Head, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, must_equal,
+    ExecuteStage, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, must_equal,
 };
-use crate::sync::buffer_bytes;
-use crate::transfer::message::bounded_chain_bytes;
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
@@ -23,6 +21,8 @@ use tercio_execution::{Application, Engine};
 use tercio_ledger::{
     BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, StoredSnapshot, Wal, WalSettings,
 };
+use tercio_sync::transfer::message::bounded_chain_bytes;
+use tercio_sync::{Head, Sync, SyncSetup, Tip, buffer_bytes};
 use tercio_types::{Batch, CertifiedCheckpoint, Checkpoint, Height, Principal, SeqNum};
 use tercio_wire::Decode;
 
@@ -136,9 +136,7 @@ impl<P: Protocol> Stages<P> {
         let windows = engine.windows();
         let checkpoint = checkpoints.last().cloned();
         let head = Head {
-            height: engine.height(),
-            block: engine.block(),
-            seq: delivered,
+            tip: Tip { height: engine.height(), block: engine.block(), seq: delivered },
             checkpoint: Some(checkpoint.unwrap_or_else(|| engine.checkpoint(delivered))),
         };
         // What is there may be an older copy of what was.
@@ -148,9 +146,16 @@ impl<P: Protocol> Stages<P> {
             Recovery { records, lost_log, stable, delivered, height, ask_first, windows };
         let protocol = make(keyring.signer(), recovery)?;
         let execute = ExecuteStage::new(settings.me, keyring.clone(), engine, delivered, rhythm);
-        let own = (settings.lag, settings.scrub_bytes);
-        let kept = (settings.sync, buffer_bytes(&settings.consensus), settings.verify);
-        let mut order = OrderStage::new(settings.me, keyring, protocol, head, own, kept);
+        let sync = Sync::new(SyncSetup {
+            me: settings.me,
+            membership: membership.clone(),
+            settings: settings.sync,
+            lag: settings.lag,
+            room: buffer_bytes(&settings.consensus),
+            scrub_bytes: settings.scrub_bytes,
+            head,
+        });
+        let mut order = OrderStage::new(settings.me, keyring, protocol, sync, settings.verify);
         let log = LogStage::new(suite, wal, blocks, snapshots, staging);
         let mut outbox = Outbox { membership: Some(membership), ..Outbox::default() };
         let damaged = (0..passed_over).map(|_| ToOrder::Dropped("snapshot_damaged"));

@@ -6,7 +6,6 @@
 //! writer still lives: readers look at the process and at the age ([`ReplicaReport::age`]).
 
 use crate::NodeStatus;
-use crate::transfer::{SourceStatus, TransferStatus};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,6 +16,7 @@ use std::time::Duration;
 use tercio_consensus::Instant;
 use tercio_execution::LabelRange;
 use tercio_ledger::describe;
+use tercio_sync::transfer::{SourceStatus, TransferStatus};
 
 /// The name of the file.
 pub const STATUS_FILE: &str = "status.json";

@@ -11,10 +11,10 @@ use tercio_consensus::{Instant, Settings};
 use tercio_crypto::{Instance, Keyring};
 use tercio_execution::{AppError, Application, Context, Operation, Replies, Snapshot, chunks_root};
 use tercio_ledger::{Block, Storage};
-use tercio_replica::sync::{Blocks, CatchUp, Step, SyncSettings, buffer_bytes};
-use tercio_replica::transfer::message::State;
-use tercio_replica::transfer::{self, Transfer};
 use tercio_replica::{NodeError, NodeSettings};
+use tercio_sync::transfer::message::State;
+use tercio_sync::transfer::{Transfer, TransferStep};
+use tercio_sync::{Blocks, CatchUp, CatchUpStep, SyncSettings, Tip, buffer_bytes};
 use tercio_types::{
     Authenticator, BlockHeader, CertifiedCheckpoint, Checkpoint, Digest, EMPTY_ROOT, Epoch, Height,
     Membership, Principal, ReplicaId, SeqNum, Suite, Timestamp,
@@ -312,13 +312,14 @@ fn on_the_way(
 
 fn begin(catch_up: &mut CatchUp, membership: &Membership, chain: &[(Block, CertifiedCheckpoint)]) {
     let target = Arc::new(chain.last().unwrap().1.clone());
-    catch_up.begin(target, (Height(0), Digest(membership.chain().0), SeqNum(0)), Instant(1));
+    let from = Tip { height: Height(0), block: Digest(membership.chain().0), seq: SeqNum(0) };
+    catch_up.begin(target, from, Instant(1));
 }
 
 /// Whom it asks for blocks from `height` on.
 fn asked(catch_up: &mut CatchUp, height: u64) -> ReplicaId {
     match catch_up.poll() {
-        Some(Step::Ask { to, request }) if request.from == Height(height) => to,
+        Some(CatchUpStep::Ask { to, request }) if request.from == Height(height) => to,
         other => panic!("asks for {height}, not {other:?}"),
     }
 }
@@ -366,7 +367,7 @@ fn one_liar_without_certificates_fills_one_buffer() {
         let certificate = certificate.clone();
         let answer = Blocks { blocks: vec![block.clone()], certificate: Some(certificate.clone()) };
         catch_up.on_blocks(honest, Height(height), &answer.to_bytes(), Instant(1));
-        assert!(matches!(catch_up.poll(), Some(Step::Replay(_))));
+        assert!(matches!(catch_up.poll(), Some(CatchUpStep::Replay(_))));
         catch_up.on_replayed(&certificate, Instant(1));
     }
     assert!(!catch_up.is_active() && uncertified(&catch_up) == 1);
@@ -406,7 +407,7 @@ fn uncertified_blocks_of_two_of_four_lead_to_a_state() {
         begin(&mut catch_up, &membership, &chain);
         assert_eq!(asked(&mut catch_up, 1), second);
         give(&mut catch_up, second, &chain[..5]);
-        assert!(first != second && matches!(catch_up.poll(), Some(Step::NobodyHas)));
+        assert!(first != second && matches!(catch_up.poll(), Some(CatchUpStep::NobodyHas)));
         assert!(!catch_up.is_active() && catch_up.poll().is_none());
         // There was no state to be had: blocks are tried again.
         begin(&mut catch_up, &membership, &chain);
@@ -417,7 +418,7 @@ fn uncertified_blocks_of_two_of_four_lead_to_a_state() {
     let by = asked(&mut catch_up, 1);
     let answer = Blocks { blocks: vec![chain[0].0.clone()], certificate: Some(chain[0].1.clone()) };
     catch_up.on_blocks(by, Height(1), &answer.to_bytes(), Instant(1));
-    assert!(matches!(catch_up.poll(), Some(Step::Replay(_))));
+    assert!(matches!(catch_up.poll(), Some(CatchUpStep::Replay(_))));
     let by = asked(&mut catch_up, 2);
     give(&mut catch_up, by, &chain[1..6]);
     asked(&mut catch_up, 2);
@@ -431,9 +432,9 @@ fn without_offers_blocks_are_tried_again_after_a_pause() {
     let mut transfer = Transfer::new(ReplicaId(3), membership, 0, settings);
     let mut now = Instant(1);
     for _ in 0..3 {
-        transfer.begin((Height(1), SeqNum(1)), false, now);
+        transfer.begin(Tip { height: Height(1), block: Digest::NULL, seq: SeqNum(1) }, false, now);
         let mut asked = vec![];
-        while let Some(transfer::Step::Ask { to, number, .. }) = transfer.poll() {
+        while let Some(TransferStep::Ask { to, number, .. }) = transfer.poll() {
             asked.push((to, number));
         }
         assert_eq!(asked.len(), 3);
@@ -444,7 +445,7 @@ fn without_offers_blocks_are_tried_again_after_a_pause() {
         assert_eq!(transfer.deadline(), Some(now + settings.timeout));
         now = now + settings.timeout;
         transfer.on_timeout(now);
-        assert!(matches!(transfer.poll(), Some(transfer::Step::Blocks)));
+        assert!(matches!(transfer.poll(), Some(TransferStep::Blocks)));
         assert!(transfer.poll().is_none() && !transfer.is_active());
     }
 }
@@ -458,7 +459,7 @@ fn blocks_are_fetched_while_others_are_executed() {
     let certificate = |height: usize| Arc::new(chain[height - 1].1.clone());
     let now = Instant(1);
     let replays = |catch_up: &mut CatchUp, height: usize, last: bool| match catch_up.poll() {
-        Some(Step::Replay(run)) => {
+        Some(CatchUpStep::Replay(run)) => {
             assert_eq!((run.certificate, run.last), (certificate(height), last));
         }
         other => panic!("replays {height}, not {other:?}"),
@@ -484,10 +485,10 @@ fn blocks_are_fetched_while_others_are_executed() {
     }
     assert!(catch_up.poll().is_none(), "the state is in use");
     assert!(!catch_up.on_replayed(&certificate(2), now), "that was not the target");
-    assert!(matches!(catch_up.poll(), Some(Step::NobodyHas)));
+    assert!(matches!(catch_up.poll(), Some(CatchUpStep::NobodyHas)));
     // With the target it is over.
     let at = &chain[1].1.checkpoint;
-    catch_up.begin(certificate(3), (at.height, at.block, at.seq), now);
+    catch_up.begin(certificate(3), Tip { height: at.height, block: at.block, seq: at.seq }, now);
     let by = asked(&mut catch_up, 3);
     answer(&mut catch_up, by, 3);
     replays(&mut catch_up, 3, true);
@@ -497,7 +498,7 @@ fn blocks_are_fetched_while_others_are_executed() {
     assert!(!catch_up.is_active() && catch_up.poll().is_none());
     // What was the last is not, when the target has moved on before it is executed.
     let at = &chain[0].1.checkpoint;
-    catch_up.begin(certificate(3), (at.height, at.block, at.seq), now);
+    catch_up.begin(certificate(3), Tip { height: at.height, block: at.block, seq: at.seq }, now);
     let by = asked(&mut catch_up, 2);
     answer(&mut catch_up, by, 2);
     replays(&mut catch_up, 2, false);
@@ -663,8 +664,8 @@ fn one_that_gives_block_by_block_is_passed_over() {
         let answer = Blocks { blocks: vec![block], certificate: None }.to_bytes();
         catch_up.on_blocks(liar, Height(height), &answer, now);
         match catch_up.poll() {
-            Some(Step::Ask { to, .. }) if to != liar => return,
-            Some(Step::Ask { .. }) => {}
+            Some(CatchUpStep::Ask { to, .. }) if to != liar => return,
+            Some(CatchUpStep::Ask { .. }) => {}
             other => panic!("{other:?}"),
         }
         let waited = now.since(begun);

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tercio_client::Client;
 use tercio_consensus::pbft::PbftMessage;
 use tercio_crypto::{Instance, Keyring, SecretKey};
-use tercio_replica::sync::FetchBlocks;
 use tercio_replica::{Durability, Layout};
+use tercio_sync::FetchBlocks;
 use tercio_transport::{Transport, TransportEvent};
 use tercio_types::{
     Authenticator, Batch, ChainId, ClientId, Height, Principal, ReplicaId, SeqNum, Suite, Tag, View,

@@ -14,8 +14,8 @@ use tercio_execution::{
 };
 use tercio_ledger::{MemStorage, Storage};
 use tercio_replica::NodeSettings;
-use tercio_replica::transfer::TransferStatus;
-use tercio_replica::transfer::message::{FetchState, Path, State};
+use tercio_sync::transfer::TransferStatus;
+use tercio_sync::transfer::message::{FetchState, Path, State};
 use tercio_types::{Authenticator, Digest, Height, Principal, ReplicaId, SeqNum, Suite};
 use tercio_wire::{Decode, Encode, Frame, Key, Kind};
 

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tercio_consensus::{Instant, Settings, Status};
 use tercio_ledger::{BlockLogSettings, MediaFault, WalSettings};
-use tercio_replica::sync::SyncSettings;
 use tercio_replica::{
     Durability, LedgerSettings, NoLog, Node, NodeError, NodeSettings, NodeStatus, Output,
 };
+use tercio_sync::SyncSettings;
 use tercio_types::{ClientId, Principal, ReplicaId, RequestSeq};
 
 /// How a machine goes down.

@@ -18,13 +18,13 @@
 
 use super::{Outbox, Question, Reached, Rhythm, StateAt, ToExecute, ToLog, ToOrder};
 use crate::NodeError;
-use crate::sync::CertifiedBlocks;
-use crate::transfer::{Install, Pieces};
 use bytes::Bytes;
 use std::sync::Arc;
 use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
 use tercio_execution::{AppError, Engine, PackageReply, Snapshot};
+use tercio_sync::CertifiedBlocks;
+use tercio_sync::transfer::{Install, Pieces};
 use tercio_types::{
     Authenticator, Batch, Checkpoint, ClientId, Digest, Principal, ReplicaId, SeqNum, Suite,
     Timestamp, View,

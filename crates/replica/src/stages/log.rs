@@ -23,13 +23,13 @@
 use super::mend::Scrub;
 use super::{Outbox, StateAt, ToLog, ToOrder};
 use crate::NodeError;
-use crate::transfer::message::FetchState;
-use crate::transfer::{Keep, Piece, Pieces, Server};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::PersistId;
 use tercio_execution::Snapshot;
 use tercio_ledger::{BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, Wal};
+use tercio_sync::transfer::message::FetchState;
+use tercio_sync::transfer::{Keep, Piece, Pieces, Server};
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{
     CertifiedCheckpoint, ClientId, Digest, Height, ReplicaId, RequestWindow, SignatureBytes, Suite,

@@ -1,10 +1,9 @@
-//! The log's part in being mended ([`crate::repair`]).
+//! The log's part in being mended ([`tercio_sync::Step::Place`]), and in giving blocks to others.
 
 use super::{LogStage, Outbox, ToOrder};
 use crate::NodeError;
-use crate::repair::Health;
-use crate::sync::{self, Blocks, FetchBlocks};
 use tercio_ledger::{Block, LedgerError};
+use tercio_sync::{Blocks, FetchBlocks, Health, read_blocks};
 use tercio_types::ReplicaId;
 use tercio_wire::Encode;
 
@@ -62,7 +61,7 @@ impl LogStage {
         request: FetchBlocks,
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
-        let body = match sync::serve(&self.blocks, request) {
+        let body = match read_blocks(&self.blocks, request) {
             Err(LedgerError::Damage { height: Some(height), .. }) => {
                 self.blocks.note_damage(height);
                 self.say_health(None, None, out)?;

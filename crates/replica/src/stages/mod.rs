@@ -16,20 +16,18 @@ pub use log::LogStage;
 pub use order::{Check, OrderStage};
 
 pub(crate) use execute::must_equal;
-pub(crate) use order::Head;
 pub(crate) use rhythm::Rhythm;
 
 pub use crate::recover::Stages;
-use crate::repair::Health;
-use crate::sync::{CertifiedBlocks, FetchBlocks};
-use crate::transfer::message::FetchState;
-use crate::transfer::{Install, Piece, Pieces};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::{Delivery, PersistId};
 use tercio_execution::{Snapshot, TreeTop};
 use tercio_ledger::{Block, Removal};
+use tercio_sync::transfer::message::FetchState;
+use tercio_sync::transfer::{Install, Piece, Pieces};
+use tercio_sync::{CertifiedBlocks, FetchBlocks, Health};
 use tercio_types::{
     BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package,
     Principal, ReplicaId, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Timestamp, View,

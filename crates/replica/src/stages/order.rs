@@ -7,29 +7,21 @@
 //!   answered REJECT and never reaches the protocol.
 //! - A message of the protocol is authenticated and encoded once, whoever and how many get it.
 //! - What the protocol delivers is executed in order. What a replica lacks it fetches from others,
-//!   which it serves, too (`fetch`).
-
-mod fetch;
+//!   which it serves, too ([`Sync`]).
 
 use super::manners::Manners;
 use super::{Outbox, Question, Reached, ToExecute, ToLog, ToOrder, execute::proposal_time};
 use crate::NodeError;
-use crate::divergence::Divergences;
 use crate::node::{NodeStatus, VerifySettings};
-use crate::repair::Repair;
-use crate::serving::Serving;
-use crate::sync::{CatchUp, SyncSettings};
-use crate::transfer::Transfer;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 use tercio_consensus::{Effect, Event, Evidence, Instant, Protocol};
 use tercio_crypto::{Keyring, Verified};
 use tercio_execution::AppError;
+use tercio_sync::{Step, Sync, SyncStatus};
 use tercio_types::{
-    Authenticator, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, OpKind, Principal,
-    ReplicaId, RequestSeq, SeqNum, Suite,
+    Authenticator, ClientId, Height, OpKind, Principal, ReplicaId, RequestSeq, SeqNum, Suite,
 };
 use tercio_verify::{Dropped, HostVerify, Inbound, Plain};
 use tercio_wire::reject::{Reason, Reject};
@@ -41,27 +33,6 @@ const BEHIND: Duration = Duration::from_millis(20);
 /// The application's cheap look at an operation, wherever the application is.
 pub type Check<'a> = &'a dyn Fn(&[u8]) -> Result<(), AppError>;
 
-/// Where execution stands, as far as ordering has heard.
-#[derive(Clone, Debug)]
-pub(crate) struct Head {
-    pub(crate) height: Height,
-    pub(crate) block: Digest,
-    pub(crate) seq: SeqNum,
-    pub(crate) checkpoint: Option<Checkpoint>,
-}
-
-impl Head {
-    /// At a checkpoint.
-    fn at(checkpoint: &Checkpoint) -> Self {
-        Self {
-            height: checkpoint.height,
-            block: checkpoint.block,
-            seq: checkpoint.seq,
-            checkpoint: Some(checkpoint.clone()),
-        }
-    }
-}
-
 /// The protocol between the network card's side and the other stages.
 pub struct OrderStage<P: Protocol> {
     me: ReplicaId,
@@ -72,22 +43,7 @@ pub struct OrderStage<P: Protocol> {
     verify_by: Option<Instant>,
     keyring: Keyring,
     protocol: P,
-    catch_up: CatchUp,
-    transfer: Transfer,
-    /// What is being caught up with.
-    target: Option<Arc<CertifiedCheckpoint>>,
-    repair: Repair,
-    divergences: Divergences,
-    /// Where to catch up to, once all deliveries are executed.
-    wanted: Option<Arc<CertifiedCheckpoint>>,
-    /// Deliveries that are not executed yet.
-    executing: u64,
-    /// Since when execution has had deliveries and finished none.
-    executing_since: Option<Instant>,
-    head: Head,
-    serving: Serving,
-    /// Further behind than this, state may be the shorter way.
-    state_after: u64,
+    sync: Sync,
     /// Back-pressure: whether clients are refused as busy.
     busy: bool,
     manners: Manners,
@@ -101,32 +57,18 @@ impl<P: Protocol> OrderStage<P> {
         me: ReplicaId,
         keyring: Keyring,
         protocol: P,
-        head: Head,
-        (lag, scrub_bytes): (u16, u64),
-        (sync, room, verify): (SyncSettings, usize, VerifySettings),
+        sync: Sync,
+        verify: VerifySettings,
     ) -> Self {
-        let membership = keyring.membership().clone();
-        let transfer = Transfer::new(me, membership.clone(), lag, sync);
-        let member = (me, membership.n(), membership.suite());
         Self {
             me,
-            suite: membership.suite(),
+            suite: keyring.membership().suite(),
             verifier: HostVerify::new(keyring.clone(), verify.batch),
             gather: verify.gather,
             verify_by: None,
             keyring,
             protocol,
-            repair: Repair::new(member, sync.timeout, scrub_bytes),
-            divergences: Divergences::new(member.2),
-            catch_up: CatchUp::new(me, membership, sync, room),
-            transfer,
-            target: None,
-            state_after: sync.state_after,
-            wanted: None,
-            executing: 0,
-            executing_since: None,
-            head,
-            serving: Serving::new(sync.serve_bytes),
+            sync,
             busy: false,
             manners: Manners::default(),
             dropped: BTreeMap::new(),
@@ -227,18 +169,11 @@ impl<P: Protocol> OrderStage<P> {
                 self.on_query(query, out);
                 Ok(())
             }
-            Ok(Inbound::FetchBlocks(fetch)) => {
-                self.on_fetch(&fetch, now, out);
-                Ok(())
+            Ok(Inbound::FetchBlocks(message) | Inbound::Blocks(message)) => {
+                self.on_sync(&message, now, out)
             }
-            Ok(Inbound::Blocks(blocks)) => self.on_blocks(&blocks, now, out),
-            Ok(Inbound::FetchState(fetch)) => {
-                self.on_fetch_state(&fetch, now, out);
-                Ok(())
-            }
-            Ok(Inbound::State(state)) => {
-                self.on_state(&state, now, out);
-                Ok(())
+            Ok(Inbound::FetchState(message) | Inbound::State(message)) => {
+                self.on_sync(&message, now, out)
             }
         }
     }
@@ -310,50 +245,43 @@ impl<P: Protocol> OrderStage<P> {
         match message {
             ToOrder::Persisted(id) => self.tell(Event::Persisted(id), now, out),
             ToOrder::Executed { seq, block, checkpoint } => {
-                self.executing -= 1;
-                self.executing_since = (self.executing > 0).then_some(now);
-                self.head.seq = seq;
-                if let Some((height, hash)) = block {
-                    (self.head.height, self.head.block) = (height, hash);
-                }
+                self.sync.on_executed(seq, block, now);
                 let checkpoint = checkpoint.map(|reached| {
                     let Reached { checkpoint, top } = *reached;
-                    if let Some(top) = top {
-                        self.divergences.reached(checkpoint.seq, top);
-                    }
-                    self.head.checkpoint = Some(checkpoint.clone());
+                    self.sync.on_checkpoint(&checkpoint, top);
                     checkpoint
                 });
                 self.tell(Event::Executed { seq, block, checkpoint }, now, out)?;
-                self.begin_catch_up(now, out);
-                Ok(())
+                self.sync.begin(now);
+                self.do_sync(now, out)
             }
             ToOrder::Proposal(keep) => self.tell(Event::Proposal(keep), now, out),
             ToOrder::Verdict { seq, digest, accept } => {
                 self.tell(Event::Verdict { seq, digest, accept }, now, out)
             }
             ToOrder::Replayed { certificate, windows } => {
-                self.on_replayed(certificate, windows, now, out)
+                self.sync.on_replayed(certificate, windows, self.protocol.ahead(), now);
+                self.do_sync(now, out)
             }
             ToOrder::Pieces(pieces) => {
-                self.transfer.on_own(*pieces, now);
-                self.do_transfer(now, out);
-                Ok(())
+                self.sync.on_own(*pieces, now);
+                self.do_sync(now, out)
             }
             ToOrder::Installed { certificate, windows } => {
-                self.on_installed(certificate, windows, now, out)
+                self.sync.on_installed(certificate, windows, self.protocol.ahead(), now);
+                self.do_sync(now, out)
             }
             ToOrder::State { to, number, body } => {
-                self.serving.gave_state(to, body.len(), now);
-                let answer = Plain { kind: Kind::STATE, seq: number, body };
-                self.send(to, &answer, out);
-                self.serve(now, out);
-                Ok(())
+                self.sync.on_state_read(to, number, body, now);
+                self.do_sync(now, out)
+            }
+            ToOrder::Blocks { to, from, body } => {
+                self.sync.on_blocks_read(to, from, body, now);
+                self.do_sync(now, out)
             }
             ToOrder::Health(health) => {
-                let step = self.repair.on_health(health, now)?;
-                self.do_repair(step, out);
-                Ok(())
+                self.sync.on_health(health, now)?;
+                self.do_sync(now, out)
             }
             ToOrder::Membership(membership) => {
                 self.verifier.set_membership(membership.clone());
@@ -369,22 +297,13 @@ impl<P: Protocol> OrderStage<P> {
                 self.drop(reason);
                 Ok(())
             }
-            ToOrder::Blocks { to, from, body } => {
-                self.serving.gave_blocks(to);
-                let answer = Plain { kind: Kind::BLOCKS, seq: from.0, body };
-                self.send(to, &answer, out);
-                self.serve(now, out);
-                Ok(())
-            }
         }
     }
 
     /// When to call [`Self::handle_timeout`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let fetching = [self.catch_up.deadline(), self.transfer.deadline()];
-        let others = [self.protocol.deadline(), self.repair.deadline(), self.serving.deadline()];
-        others.into_iter().chain(fetching).flatten().min()
+        self.protocol.deadline().into_iter().chain(self.sync.deadline()).min()
     }
 
     /// Time has passed.
@@ -392,19 +311,9 @@ impl<P: Protocol> OrderStage<P> {
     /// # Errors
     /// When the replica must stop.
     pub fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
-        self.serve(now, out);
-        if self.catch_up.deadline().is_some_and(|at| at <= now) {
-            self.catch_up.on_timeout(now);
-            self.do_catch_up(now, out);
-        }
-        if self.transfer.deadline().is_some_and(|at| at <= now) {
-            self.transfer.on_timeout(now);
-            self.do_transfer(now, out);
-        }
-        if self.repair.deadline().is_some_and(|at| at <= now) {
-            let steps = self.repair.on_timeout(now)?;
-            self.do_repair(steps, out);
-        }
+        let result = self.sync.on_timeout(now);
+        self.do_sync(now, out)?;
+        result?;
         if self.protocol.deadline().is_some_and(|at| at <= now) {
             self.tell(Event::Timeout, now, out)?;
         }
@@ -438,14 +347,13 @@ impl<P: Protocol> OrderStage<P> {
                     out.log.push_back(ToLog::Stable { certificate, id, record });
                 }
                 Effect::Deliver(delivery) => {
-                    self.executing += 1;
-                    self.executing_since.get_or_insert(now);
+                    self.sync.on_delivered(now);
                     let view = self.protocol.view();
                     out.execute.push_back(ToExecute::Deliver { delivery, view });
                 }
                 Effect::CatchUp(certificate) => {
-                    self.wanted = Some(certificate);
-                    self.begin_catch_up(now, out);
+                    self.sync.catch_up_to(certificate, now);
+                    self.do_sync(now, out)?;
                 }
                 Effect::Forward { to, package } => {
                     self.send(to, &Forward(package), out);
@@ -479,14 +387,59 @@ impl<P: Protocol> OrderStage<P> {
                 Effect::Evidence(evidence) => {
                     *self.evidence.entry(evidence.reason()).or_default() += 1;
                     self.accused.extend(evidence.replica().map(|by| (by, evidence.reason())));
-                    if let Evidence::Divergence { replica, seq, what, state } = evidence
-                        && let Some((number, request)) =
-                            self.divergences.differs(replica, seq, what, state)
-                    {
-                        let body = request.to_bytes();
-                        let question = Plain { kind: Kind::FETCH_STATE, seq: number, body };
-                        self.send(replica, &question, out);
+                    if let Evidence::Divergence { replica, seq, what, state } = evidence {
+                        self.sync.on_divergence(replica, seq, what, state);
+                        self.do_sync(now, out)?;
                     }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What another replica wants of ours, or has sent of what we want.
+    fn on_sync(
+        &mut self,
+        message: &Verified<Received<Plain>>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        let Principal::Replica(peer) = message.sender() else { return Ok(()) };
+        let Plain { kind, seq: number, ref body } = message.message;
+        match kind {
+            Kind::FETCH_BLOCKS => self.sync.on_fetch_blocks(peer, Height(number), body, now),
+            Kind::FETCH_STATE => self.sync.on_fetch_state(peer, number, body, now),
+            Kind::STATE => self.sync.on_state(peer, number, body, now),
+            _ => self.sync.on_blocks(peer, Height(number), body, now)?,
+        }
+        self.do_sync(now, out)
+    }
+
+    /// Does what fetching and serving want done.
+    fn do_sync(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
+        while let Some(step) = self.sync.poll() {
+            match step {
+                Step::Send { to, kind, number, body } => {
+                    self.send(to, &Plain { kind, seq: number, body }, out);
+                }
+                Step::ReadBlocks { by, request } => {
+                    out.log.push_back(ToLog::Fetch { by, request });
+                }
+                Step::ReadState { by, number, request } => {
+                    out.log.push_back(ToLog::FetchState { by, number, request });
+                }
+                Step::Stage { pieces, limit } => {
+                    out.log.push_back(ToLog::Stage { pieces, limit });
+                }
+                Step::Staged => out.log.push_back(ToLog::Staged),
+                Step::Unstage => out.log.push_back(ToLog::Unstage),
+                Step::Scrub { bytes } => out.log.push_back(ToLog::Scrub { bytes }),
+                Step::Place { copies } => out.log.push_back(ToLog::Repair { copies }),
+                Step::OwnPieces => out.execute.push_back(ToExecute::Pieces),
+                Step::Replay(blocks) => out.execute.push_back(ToExecute::Replay(blocks)),
+                Step::Install(install) => out.execute.push_back(ToExecute::Install(install)),
+                Step::CaughtUp { certificate, windows } => {
+                    self.tell(Event::CaughtUp { certificate, windows }, now, out)?;
                 }
             }
         }
@@ -546,29 +499,39 @@ impl<P: Protocol> OrderStage<P> {
     #[must_use]
     pub fn status(&self) -> NodeStatus {
         let mut dropped = self.verifier.dropped().clone();
-        let fetching = self.catch_up.dropped().iter().chain(self.transfer.dropped());
-        for (reason, count) in self.dropped.iter().chain(fetching) {
+        let here = self.dropped.iter().map(|(reason, count)| (*reason, *count));
+        for (reason, count) in here.chain(self.sync.dropped()) {
             *dropped.entry(reason).or_default() += count;
         }
+        let SyncStatus {
+            head,
+            executing,
+            executing_since,
+            catching_up,
+            fetched_block_bytes,
+            transfer,
+            repair,
+            divergences,
+        } = self.sync.status();
         NodeStatus {
             id: self.me,
             at: Instant::default(),
-            height: self.head.height,
-            block: self.head.block,
-            checkpoint: self.head.checkpoint.clone(),
-            catching_up: self.target.is_some() || self.wanted.is_some(),
-            fetched_block_bytes: self.catch_up.fetched(),
-            transfer: self.transfer.status(),
+            height: head.tip.height,
+            block: head.tip.block,
+            checkpoint: head.checkpoint,
+            catching_up,
+            fetched_block_bytes,
+            transfer,
             busy: self.busy,
-            executing: self.executing,
-            executing_since: self.executing_since,
+            executing,
+            executing_since,
             stalled_since: None,
-            repair: self.repair.status(),
+            repair,
             protocol: self.protocol.status(),
             dropped,
             evidence: self.evidence.clone(),
             accused: self.accused.clone(),
-            divergences: self.divergences.found().clone(),
+            divergences,
             checked: self.verifier.checked(),
             links: BTreeMap::new(),
             peers: Vec::new(),

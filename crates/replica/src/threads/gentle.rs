@@ -278,13 +278,13 @@ impl GentleThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::CertifiedBlocks;
     use bytes::Bytes;
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use tercio_consensus::Delivery;
     use tercio_crypto::SecretKey;
     use tercio_ledger::Block;
+    use tercio_sync::CertifiedBlocks;
     use tercio_transport::{Limits, Settings, Transport};
     use tercio_types::{
         BlockHeader, CertifiedCheckpoint, ChainId, Checkpoint, Digest, Epoch, FaultModel, Height,

@@ -4,8 +4,8 @@ use super::{Actor, Stage};
 use crate::Rng;
 use crate::trace::peek_key;
 use bytes::Bytes;
-use tercio_replica::sync::Blocks;
-use tercio_replica::transfer::message::State;
+use tercio_sync::Blocks;
+use tercio_sync::transfer::message::State;
 use tercio_types::Principal;
 use tercio_wire::{Decode, Encode, Frame, Kind, block_hash};
 

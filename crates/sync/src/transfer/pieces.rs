@@ -1,7 +1,7 @@
 //! Pieces of state, known by their digests: what was fetched, and what was there before. Nothing
 //! gets in here but by the digest that it was recomputed to have.
 
-use super::message::{Node, read_subtree};
+use super::message::{TreeNode, read_subtree};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tercio_crypto::hash;
@@ -71,7 +71,7 @@ impl<T> ByDigest<T> {
 /// Nodes and chunks by digest.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
-    nodes: ByDigest<Node>,
+    nodes: ByDigest<TreeNode>,
     chunks: ByDigest<Bytes>,
 }
 
@@ -88,7 +88,7 @@ impl Pieces {
             }
             let nodes = &mut pieces.nodes;
             let mut join = |digest, [(left, ()), (right, ())]: [(Digest, ()); 2]| {
-                nodes.insert(digest, Node::Inner([left, right]));
+                nodes.insert(digest, TreeNode::Inner([left, right]));
             };
             if tree.as_ref().is_none_or(|(of, _)| *of != kind) {
                 let before = tree.replace((kind, TreeBuilder::new(suite)));
@@ -98,13 +98,13 @@ impl Pieces {
             let (label, value) = (label.slice(1..), hash(suite, &[&chunk]));
             tree.push(label.clone(), value, (), &mut join);
             let digest = leaf_digest(suite, &label, value);
-            pieces.nodes.insert(digest, Node::Leaf { label, value });
+            pieces.nodes.insert(digest, TreeNode::Leaf { label, value });
             pieces.chunks.insert(value, chunk);
         }
         let nodes = &mut pieces.nodes;
         tree.map(|(_, tree)| {
             tree.finish(&mut |digest, [(left, ()), (right, ())]| {
-                nodes.insert(digest, Node::Inner([left, right]));
+                nodes.insert(digest, TreeNode::Inner([left, right]));
             })
         });
         pieces
@@ -112,7 +112,7 @@ impl Pieces {
 
     /// Takes a piece that was kept on disk under the digest that it has now. What is no piece is
     /// passed over.
-    pub(crate) fn put_kept(&mut self, suite: Suite, kind: u8, bytes: Bytes) {
+    pub fn put_kept(&mut self, suite: Suite, kind: u8, bytes: Bytes) {
         match kind {
             0 => {
                 let mut input = Reader::new(bytes, suite);
@@ -136,7 +136,7 @@ impl Pieces {
 
     /// The node with a digest, if it is here.
     #[must_use]
-    pub fn node(&self, digest: &Digest) -> Option<&Node> {
+    pub fn node(&self, digest: &Digest) -> Option<&TreeNode> {
         self.nodes.get(digest)
     }
 
@@ -147,7 +147,7 @@ impl Pieces {
     }
 
     /// Takes a node whose digest was recomputed.
-    pub(super) fn put_node(&mut self, digest: Digest, node: Node) {
+    pub(super) fn put_node(&mut self, digest: Digest, node: TreeNode) {
         self.nodes.insert(digest, node);
     }
 
@@ -161,7 +161,8 @@ impl Pieces {
     ///
     /// # Panics
     /// When a piece is missing.
-    pub(crate) fn snapshot(self, of: &Checkpoint, engine: Bytes) -> Vec<(Bytes, Bytes)> {
+    #[must_use]
+    pub fn snapshot(self, of: &Checkpoint, engine: Bytes) -> Vec<(Bytes, Bytes)> {
         let mut chunks = self.assemble(APP, of.state);
         chunks.extend(self.assemble(CLIENT, of.clients));
         chunks.push((Bytes::from_static(&[ENGINE]), engine));
@@ -179,8 +180,8 @@ impl Pieces {
         open.retain(|root| *root != EMPTY_ROOT);
         while let Some(digest) = open.pop() {
             match self.nodes.get(&digest).expect("every node is here") {
-                Node::Inner([left, right]) => open.extend([*right, *left]),
-                Node::Leaf { label, value } => {
+                TreeNode::Inner([left, right]) => open.extend([*right, *left]),
+                TreeNode::Leaf { label, value } => {
                     let label = Bytes::from([&[kind], label.as_ref()].concat());
                     let chunk = self.chunks.get(value).expect("every chunk is here");
                     chunks.push((label, chunk.clone()));

@@ -10,7 +10,7 @@
 //!
 //! Nothing depends on it but what people are told.
 
-use crate::transfer::message::{FetchState, Node, Path, State, encode_top, read_subtree};
+use crate::transfer::message::{FetchState, Path, State, TreeNode, encode_top, read_subtree};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tercio_execution::{APP, LabelRange, TreeTop};
@@ -127,13 +127,13 @@ impl Divergences {
             return Err("divergence_too_late");
         };
         found.keys = top.differences(root, &|digest| match nodes.get(&digest) {
-            Some(Node::Inner(children)) => Some(*children),
+            Some(TreeNode::Inner(children)) => Some(*children),
             _ => None,
         });
         Ok(())
     }
 
-    fn read(&self, body: &Bytes) -> Option<(Digest, BTreeMap<Digest, Node>)> {
+    fn read(&self, body: &Bytes) -> Option<(Digest, BTreeMap<Digest, TreeNode>)> {
         let Ok(State::Nodes(subtrees)) = State::from_bytes(body, self.suite) else { return None };
         let [subtree] = &subtrees[..] else { return None };
         let mut input = Reader::new(subtree.clone(), self.suite);

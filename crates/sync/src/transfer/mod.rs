@@ -14,8 +14,8 @@ mod pieces;
 mod serve;
 mod status;
 
-pub use fetch::{Install, Step, Transfer};
-pub(crate) use keep::Keep;
+pub use fetch::{Install, Transfer, TransferStep};
+pub use keep::{Keep, KeepError};
 pub use pieces::{Piece, Pieces};
-pub(crate) use serve::Server;
+pub use serve::Server;
 pub use status::{SourceStatus, TransferStatus};

@@ -16,58 +16,28 @@
 //!   over, counted, and what it sent is forgotten.
 //!   A liar can fill the buffer once before it is.
 //!
-//! Only the state of another can help ([`Step::NobodyHas`], [`crate::transfer`]) when nobody could
+//! Only the state of another can help ([`CatchUpStep::NobodyHas`], [`crate::transfer`]) when nobody could
 //! and one of them has let the blocks go (`retain.bytes`), and when the blocks of f+1 filled the
 //! buffer since the last progress: one of those is correct, so more lies between two certificates
 //! than there is room for. When there is no state to be had either, blocks are tried again after a
 //! pause.
-//!
-//! ```text
-//! FETCH_BLOCKS   key: sequence = first height; body = last height: u64
-//! BLOCKS         key: sequence = the first height that was asked for
-//!                body = list (tercio_wire::list) of blocks, each header | encoded batch
-//!                     | certificate flag: u8 | certificate of the last of them, if the flag is 1
-//! ```
 
+use crate::blocks::{ANSWER_BLOCKS, BLOCKS_ANSWER_BYTES, Blocks, FetchBlocks};
+use crate::{SyncSettings, Tip};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 use tercio_consensus::{Instant, Settings};
-use tercio_ledger::{Block, BlockLog, LedgerError, verify};
+use tercio_ledger::{Block, verify};
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{
-    BlockHeader, CertifiedCheckpoint, Checkpoint, Digest, Height, Membership, ReplicaId,
-    ReplicaSet, SeqNum, Suite,
+    CertifiedCheckpoint, Digest, Height, Membership, ReplicaId, ReplicaSet, SeqNum,
 };
-use tercio_wire::{Decode, DecodeError, Encode, Reader, block_hash, list};
-
-/// About how many bytes of blocks one answer has; a single block may be longer.
-pub const ANSWER_BYTES: usize = 1 << 20;
-
-/// The most blocks in an answer.
-const ANSWER_BLOCKS: usize = 1 << 14;
+use tercio_wire::{Decode, block_hash};
 
 /// How many answers of a source may begin with a block that its last one had room for: its log may
 /// have ended there.
 const MOST_DRIPS: u32 = 8;
-
-/// How a replica catches up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SyncSettings {
-    /// How long a peer may take for an answer.
-    pub timeout: Duration,
-    /// Further behind than this many blocks, a replica fetches state if that is fewer bytes.
-    pub state_after: u64,
-    /// How many bytes of state others are given each second.
-    pub serve_bytes: u64,
-}
-
-impl Default for SyncSettings {
-    fn default() -> Self {
-        Self { timeout: Duration::from_millis(500), state_after: 4096, serve_bytes: 8 << 20 }
-    }
-}
 
 /// How much memory blocks may take that wait for their certificate, headers included: as much as
 /// may lie between two certificates where the others have the settings that this replica has. What is
@@ -85,34 +55,6 @@ fn cost(block: &Block) -> usize {
     block.body.len() + size_of::<Block>()
 }
 
-/// Which blocks somebody wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FetchBlocks {
-    /// The first.
-    pub from: Height,
-    /// The last.
-    pub to: Height,
-}
-
-impl FetchBlocks {
-    /// The body of the message; the first height goes into the key.
-    #[must_use]
-    pub fn body(&self) -> Bytes {
-        Bytes::copy_from_slice(&self.to.0.to_le_bytes())
-    }
-
-    /// Reads what [`Self::body`] wrote.
-    ///
-    /// # Errors
-    /// When the bytes are no height.
-    pub fn decode(from: u64, body: &Bytes, suite: Suite) -> Result<Self, DecodeError> {
-        let mut input = Reader::new(body.clone(), suite);
-        let to = Height(input.u64("fetch blocks")?);
-        input.finish()?;
-        Ok(Self { from: Height(from), to })
-    }
-}
-
 /// Blocks that a quorum vouches for: the last is the one that the certificate names. There may be
 /// none, when nothing but null requests lies between.
 #[derive(Clone, Debug)]
@@ -125,73 +67,9 @@ pub struct CertifiedBlocks {
     pub last: bool,
 }
 
-/// The body of a BLOCKS message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocks {
-    /// Consecutive blocks.
-    pub blocks: Vec<Block>,
-    /// The certificate of the last of them.
-    pub certificate: Option<CertifiedCheckpoint>,
-}
-
-impl Encode for Blocks {
-    fn encode(&self, out: &mut Vec<u8>) {
-        list::encode(out, self.blocks.len(), |i, out| {
-            self.blocks[i].header.encode(out);
-            out.extend_from_slice(&self.blocks[i].body);
-        });
-        out.push(self.certificate.is_some().into());
-        if let Some(certificate) = &self.certificate {
-            certificate.encode(out);
-        }
-    }
-}
-
-impl Decode for Blocks {
-    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
-        let suite = input.suite();
-        let items = list::List::decode(input, ANSWER_BLOCKS, "blocks")?;
-        let block = |item: Bytes| {
-            let mut input = Reader::new(item, suite);
-            let header = BlockHeader::decode(&mut input)?;
-            Ok(Block { header, body: input.take_rest() })
-        };
-        let blocks = items.iter().map(block).collect::<Result<_, _>>()?;
-        let certificate = match input.flag("certificate flag")? {
-            true => Some(CertifiedCheckpoint::decode(input)?),
-            false => None,
-        };
-        Ok(Self { blocks, certificate })
-    }
-}
-
-/// The answer to a request for blocks: as many as fit, up to the next certified height, with that
-/// certificate when its block is the last. Empty when the log does not hold the first.
-///
-/// # Errors
-/// When the log cannot be read.
-pub fn serve(log: &BlockLog, request: FetchBlocks) -> Result<Bytes, LedgerError> {
-    let certificate = log.certificate_at_or_after(request.from)?;
-    let certified = certificate.as_ref().map(|c| c.checkpoint.height);
-    let end = certified.map_or(request.to, |height| height.min(request.to));
-    let (mut blocks, mut bytes, mut height) = (Vec::new(), 0, request.from);
-    while height <= end && bytes < ANSWER_BYTES && blocks.len() < ANSWER_BLOCKS {
-        let Some(block) = log.read(height)? else { break };
-        if !blocks.is_empty() && bytes + block.body.len() > ANSWER_BYTES {
-            break;
-        }
-        bytes += block.body.len();
-        blocks.push(block);
-        height = height.next();
-    }
-    let last = blocks.last().map(|block| block.header.height);
-    let certificate = certificate.filter(|_| last.is_some() && last == certified);
-    Ok(Blocks { blocks, certificate }.to_bytes())
-}
-
 /// What catching up wants done ([`CatchUp::poll`]).
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum CatchUpStep {
     /// Ask a peer.
     Ask {
         /// Whom.
@@ -203,14 +81,6 @@ pub enum Step {
     Replay(CertifiedBlocks),
     /// Blocks are of no help now: look for a state. Catching up has ended.
     NobodyHas,
-}
-
-/// Where the chain stands that blocks are added to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tip {
-    height: Height,
-    hash: Digest,
-    seq: SeqNum,
 }
 
 /// A question that is out.
@@ -247,7 +117,7 @@ pub struct CatchUp {
     executing: bool,
     /// What is for execution next: blocks, and what certifies them.
     ready: Option<(Vec<Block>, Arc<CertifiedCheckpoint>)>,
-    steps: VecDeque<Step>,
+    steps: VecDeque<CatchUpStep>,
     asked: Option<Asked>,
     /// When to begin another round after nobody could help.
     pause: Option<Instant>,
@@ -272,7 +142,7 @@ impl CatchUp {
         settings: SyncSettings,
         room: usize,
     ) -> Self {
-        let start = Tip { height: Height(0), hash: Digest::NULL, seq: SeqNum(0) };
+        let start = Tip { height: Height(0), block: Digest::NULL, seq: SeqNum(0) };
         let next_peer = ReplicaId((me.0 + 1) % membership.n() as u16);
         Self {
             me,
@@ -319,21 +189,16 @@ impl CatchUp {
     }
 
     /// The next thing to do.
-    pub fn poll(&mut self) -> Option<Step> {
+    pub fn poll(&mut self) -> Option<CatchUpStep> {
         self.steps.pop_front()
     }
 
-    /// Goes for `target` from the executed block `height` with hash `hash`, which number `seq`
-    /// ordered. Under way already, it goes on from where it is.
+    /// Goes for `target` from what is executed, `from`. Under way already, it goes on from where it
+    /// is.
     ///
     /// # Panics
     /// When it is on the way to one above `target`: blocks may be executed that are beyond it.
-    pub fn begin(
-        &mut self,
-        target: Arc<CertifiedCheckpoint>,
-        (height, hash, seq): (Height, Digest, SeqNum),
-        now: Instant,
-    ) {
+    pub fn begin(&mut self, target: Arc<CertifiedCheckpoint>, from: Tip, now: Instant) {
         let before = self.target.replace(target.clone());
         let is_new = before.is_none();
         let rises = before.is_none_or(|before| before.checkpoint.seq <= target.checkpoint.seq);
@@ -344,7 +209,7 @@ impl CatchUp {
         self.tried = ReplicaSet::EMPTY;
         self.gone = false;
         if !self.executing {
-            self.executed = Tip { height, hash, seq };
+            self.executed = from;
             self.forget();
             (self.asked, self.pause, self.ready) = (None, None, None);
         }
@@ -368,7 +233,11 @@ impl CatchUp {
         {
             self.executing = true;
             let last = certificate.checkpoint.seq >= target.checkpoint.seq;
-            self.steps.push_back(Step::Replay(CertifiedBlocks { blocks, certificate, last }));
+            self.steps.push_back(CatchUpStep::Replay(CertifiedBlocks {
+                blocks,
+                certificate,
+                last,
+            }));
         }
         if self.executed.height < target.checkpoint.height {
             if self.ready.is_none() && self.asked.is_none() && self.pause.is_none() {
@@ -379,7 +248,7 @@ impl CatchUp {
             // one, which the comparison of the states will say.
             self.executing = true;
             let run = CertifiedBlocks { blocks: vec![], certificate: target, last: true };
-            self.steps.push_back(Step::Replay(run));
+            self.steps.push_back(CatchUpStep::Replay(run));
         }
     }
 
@@ -404,14 +273,14 @@ impl CatchUp {
                 self.pause = Some(now + self.settings.timeout);
             } else if !self.executing {
                 self.target = None;
-                self.steps.push_back(Step::NobodyHas);
+                self.steps.push_back(CatchUpStep::NobodyHas);
             }
             return;
         };
         self.next_peer = peer;
         let from = self.tip.height.next();
         self.asked = Some(Asked { peer, from, deadline: now + self.settings.timeout });
-        self.steps.push_back(Step::Ask { to: peer, request: FetchBlocks { from, to } });
+        self.steps.push_back(CatchUpStep::Ask { to: peer, request: FetchBlocks { from, to } });
     }
 
     /// Whether there is more up to the next certificate than the buffer holds, as one correct replica
@@ -452,8 +321,7 @@ impl CatchUp {
             Err(reason) => self.pass_over(peer, reason, now),
             Ok(Some(certificate)) => {
                 let blocks = std::mem::take(&mut self.buffer);
-                let Checkpoint { height, block: hash, seq, .. } = certificate.checkpoint;
-                self.executed = Tip { height, hash, seq };
+                self.executed = Tip::of(&certificate.checkpoint);
                 self.forget();
                 self.tried = ReplicaSet::EMPTY;
                 self.gone = false;
@@ -469,7 +337,7 @@ impl CatchUp {
     /// answer, and one that gives block by block would decide how long catching up takes.
     fn is_dripped(&self, block: &Block) -> bool {
         self.last.is_some_and(|(bytes, blocks)| {
-            bytes + block.body.len() <= ANSWER_BYTES && blocks < ANSWER_BLOCKS
+            bytes + block.body.len() <= BLOCKS_ANSWER_BYTES && blocks < ANSWER_BLOCKS
         })
     }
 
@@ -488,7 +356,7 @@ impl CatchUp {
         for block in blocks {
             let header = &block.header;
             let follows = header.height == self.tip.height.next()
-                && header.parent == self.tip.hash
+                && header.parent == self.tip.block
                 && header.seq > self.tip.seq
                 && header.suite == suite
                 && header.epoch == self.membership.epoch()
@@ -503,7 +371,7 @@ impl CatchUp {
             if self.bytes > self.room {
                 return Err("blocks_uncertified");
             }
-            self.tip = Tip { height: header.height, hash: block_hash(header), seq: header.seq };
+            self.tip = Tip { height: header.height, block: block_hash(header), seq: header.seq };
             self.buffer.push(block);
         }
         if self.tip.height == target.checkpoint.height {
@@ -527,7 +395,7 @@ impl CatchUp {
     fn covers(&self, certificate: &CertifiedCheckpoint) -> bool {
         let checkpoint = &certificate.checkpoint;
         checkpoint.height == self.tip.height
-            && checkpoint.block == self.tip.hash
+            && checkpoint.block == self.tip.block
             && checkpoint.seq >= self.tip.seq
     }
 
@@ -561,73 +429,6 @@ impl CatchUp {
             self.tried = ReplicaSet::EMPTY;
             self.next_peer = ReplicaId((self.next_peer.0 + 1) % self.membership.n() as u16);
             self.ask(now);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tercio_types::{Epoch, SignatureBytes, Timestamp};
-
-    fn block(height: u64) -> Block {
-        let body = Bytes::from(vec![height as u8; height as usize * 3]);
-        let header = BlockHeader {
-            suite: Suite::default(),
-            epoch: Epoch(1),
-            height: Height(height),
-            seq: SeqNum(height + 5),
-            parent: Digest([1; 32]),
-            body: Digest([2; 32]),
-            time: Timestamp(9),
-            ops: 4,
-            lag: 0,
-            results: Digest::NULL,
-            state: Digest::NULL,
-        };
-        Block { header, body }
-    }
-
-    /// The longest block there can be fits a frame, with a certificate of many.
-    #[test]
-    fn the_longest_block_fits_a_frame() {
-        let body = Bytes::from(vec![0; tercio_consensus::MAX_BATCH]);
-        let block = Block { body, ..block(1) };
-        let room = block.body.len() + (1 << 20);
-        let answer = Blocks { blocks: vec![block], certificate: None }.to_bytes();
-        let signatures = 1000 * (size_of::<ReplicaId>() + size_of::<SignatureBytes>());
-        assert!(answer.len() + size_of::<Checkpoint>() + signatures < room);
-        assert_eq!(room, tercio_wire::MAX_FRAME);
-    }
-
-    #[test]
-    fn answers_have_one_encoding() {
-        let checkpoint = Checkpoint {
-            seq: SeqNum(9),
-            height: Height(3),
-            block: Digest([3; 32]),
-            results: Digest([4; 32]),
-            state: Digest([5; 32]),
-            clients: Digest([6; 32]),
-            membership: Digest([7; 32]),
-            epoch: Epoch(1),
-            time: Timestamp(8),
-        };
-        let signature = SignatureBytes::new(&[9; 64]).unwrap();
-        let signatures = vec![(ReplicaId(0), signature), (ReplicaId(2), signature)];
-        let certificate = Some(CertifiedCheckpoint { checkpoint, signatures });
-        let suite = Suite::default();
-        for blocks in [vec![], vec![block(0)], vec![block(1), block(2), block(3)]] {
-            for certificate in [None, certificate.clone()] {
-                let answer = Blocks { blocks: blocks.clone(), certificate };
-                let bytes = answer.to_bytes();
-                assert_eq!(Blocks::from_bytes(&bytes, suite), Ok(answer));
-                for at in 0..bytes.len() {
-                    assert!(Blocks::from_bytes(&bytes.slice(..at), suite).is_err());
-                }
-                let longer = [&bytes[..], &[0]].concat();
-                assert!(Blocks::from_bytes(&longer.into(), suite).is_err());
-            }
         }
     }
 }

@@ -3,14 +3,13 @@
 //! - Of each replica one question about blocks and [`STATE_AT_ONCE`] about state are open at most;
 //!   what comes beyond that is dropped, and counted.
 //! - All pieces of state together are at most
-//!   [`SyncSettings::serve_bytes`](crate::sync::SyncSettings) a second, but for what is being read
+//!   [`SyncSettings::serve_bytes`](crate::SyncSettings) a second, but for what is being read
 //!   when that is reached. What is asked beyond that waits, so that ordering keeps most of the
 //!   processor, the disk and the links of those who serve and of who asks. Blocks are no part of
 //!   that: a replica that catches up by blocks must be faster than the chain.
 //! - Waiting replicas are served round-robin: one who asks without end takes no more than its share.
 
-use crate::stages::ToLog;
-use crate::sync::FetchBlocks;
+use crate::blocks::FetchBlocks;
 use crate::transfer::message::FetchState;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -35,6 +34,15 @@ struct Asker {
     /// Open questions: those that wait, and those whose answers are being read.
     blocks_open: bool,
     state_open: usize,
+}
+
+/// What to read for somebody.
+#[derive(Clone, Debug)]
+pub(crate) enum Read {
+    /// Blocks.
+    Blocks { by: ReplicaId, request: FetchBlocks },
+    /// Pieces of state, under the asker's number.
+    State { by: ReplicaId, number: u64, request: FetchState },
 }
 
 /// Who is given what next, and when.
@@ -95,7 +103,7 @@ impl Serving {
     }
 
     /// What to read now, if it is time to.
-    pub(crate) fn poll(&mut self, now: Instant) -> Option<ToLog> {
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<Read> {
         if self.reading >= READING {
             return None;
         }
@@ -109,10 +117,10 @@ impl Serving {
         self.reading += 1;
         let asker = self.askers.get_mut(&by).expect("just seen");
         if let Some(request) = asker.blocks.take() {
-            return Some(ToLog::Fetch { by, request });
+            return Some(Read::Blocks { by, request });
         }
         let (number, request) = asker.state.pop_front().expect("just seen");
-        Some(ToLog::FetchState { by, number, request })
+        Some(Read::State { by, number, request })
     }
 
     /// Blocks were read for a replica.
@@ -158,7 +166,7 @@ mod tests {
         let mut given: BTreeMap<ReplicaId, usize> = BTreeMap::new();
         let mut now = from;
         while now < from + length {
-            while let Some(ToLog::FetchState { by, number, .. }) = serving.poll(now) {
+            while let Some(Read::State { by, number, .. }) = serving.poll(now) {
                 serving.gave_state(by, MB, now);
                 *given.entry(by).or_default() += MB;
                 assert!(given.values().sum::<usize>() < 1000 * MB, "as fast as it goes");
@@ -196,7 +204,7 @@ mod tests {
         }
         assert_eq!(serving.ask_state(by, 99, state()), Err("fetch_state_too_many"));
         // Once it is answered there is room for the next.
-        assert!(matches!(serving.poll(now), Some(ToLog::Fetch { .. })));
+        assert!(matches!(serving.poll(now), Some(Read::Blocks { .. })));
         serving.gave_blocks(by);
         assert_eq!(serving.ask_blocks(by, blocks), Ok(()));
     }
@@ -227,6 +235,6 @@ mod tests {
         assert!(serving.poll(now).is_none());
         assert!(serving.deadline().is_some_and(|at| at > now + Duration::from_secs(4)));
         serving.ask_blocks(by, FetchBlocks { from: Height(1), to: Height(2) }).unwrap();
-        assert!(matches!(serving.poll(now), Some(ToLog::Fetch { .. })));
+        assert!(matches!(serving.poll(now), Some(Read::Blocks { .. })));
     }
 }

@@ -7,14 +7,14 @@
 //! has answered `ROUNDS` times that it has no whole copy, nothing can mend the log, and the replica
 //! stops and names the place.
 
-use crate::NodeError;
-use crate::sync::{Blocks, FetchBlocks};
+use crate::blocks::{Blocks, FetchBlocks};
 use bytes::Bytes;
 use std::time::Duration;
 use tercio_consensus::Instant;
 use tercio_ledger::{Block, Wanted};
-use tercio_types::{Height, ReplicaId, ReplicaSet, Suite};
+use tercio_types::{Height, Membership, ReplicaId, ReplicaSet, Suite};
 use tercio_wire::Decode;
+use thiserror::Error;
 
 /// How often some bytes of the log are looked at.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(1);
@@ -47,6 +47,21 @@ pub struct Health {
     pub wanted: Option<Wanted>,
     /// Whether the copies that it was given are what it lacks.
     pub took: Option<bool>,
+}
+
+/// Blocks are damaged, and nobody else has them.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{file}: blocks {from} to {to} are damaged, and no other replica has whole copies; restore \
+     the file from a copy, or empty the data directory and let the replica catch up"
+)]
+pub struct BeyondRepair {
+    /// The file.
+    pub file: String,
+    /// The first of them.
+    pub from: Height,
+    /// The last.
+    pub to: Height,
 }
 
 /// What mending wants done next.
@@ -93,20 +108,22 @@ pub(crate) struct Repair {
 
 impl Repair {
     pub(crate) fn new(
-        (me, n, suite): (ReplicaId, usize, Suite),
+        me: ReplicaId,
+        membership: &Membership,
         timeout: Duration,
         scrub_bytes: u64,
     ) -> Self {
+        let n = membership.n() as u16;
         Self {
             me,
-            n: n as u16,
-            suite,
+            n,
+            suite: membership.suite(),
             timeout,
             scrub_bytes,
             wanted: None,
             asked: None,
             placing: None,
-            next_peer: ReplicaId((me.0 + 1) % n as u16),
+            next_peer: ReplicaId((me.0 + 1) % n),
             refused: ReplicaSet::EMPTY,
             rounds: 0,
             pause: None,
@@ -125,7 +142,7 @@ impl Repair {
         &mut self,
         health: Health,
         now: Instant,
-    ) -> Result<Option<RepairStep>, NodeError> {
+    ) -> Result<Option<RepairStep>, BeyondRepair> {
         let Health { scrubbed, damaged, repaired, wanted, took } = health;
         if let Some(bytes) = scrubbed {
             self.status.scrubbed_bytes += bytes;
@@ -145,14 +162,14 @@ impl Repair {
     }
 
     /// Asks the peer whose turn it is, if nothing else is in flight.
-    fn ask(&mut self, now: Instant) -> Result<Option<RepairStep>, NodeError> {
+    fn ask(&mut self, now: Instant) -> Result<Option<RepairStep>, BeyondRepair> {
         let busy = self.asked.is_some() || self.placing.is_some() || self.pause.is_some();
         let Some(wanted) = self.wanted.clone().filter(|_| !busy) else { return Ok(None) };
         if self.refused.len() + 1 >= usize::from(self.n) {
             self.rounds += 1;
             if self.rounds == ROUNDS || self.n == 1 {
                 let Wanted { from, to, file, .. } = wanted;
-                return Err(NodeError::BeyondRepair { file, from, to });
+                return Err(BeyondRepair { file, from, to });
             }
             self.refused = ReplicaSet::EMPTY;
             self.pause = Some(now + self.timeout);
@@ -167,7 +184,11 @@ impl Repair {
         Ok(Some(RepairStep::Ask { to, request: FetchBlocks { from, to: wanted.to } }))
     }
 
-    fn refuse(&mut self, peer: ReplicaId, now: Instant) -> Result<Option<RepairStep>, NodeError> {
+    fn refuse(
+        &mut self,
+        peer: ReplicaId,
+        now: Instant,
+    ) -> Result<Option<RepairStep>, BeyondRepair> {
         self.refused.insert(peer);
         self.ask(now)
     }
@@ -190,7 +211,7 @@ impl Repair {
         peer: ReplicaId,
         body: &Bytes,
         now: Instant,
-    ) -> Result<Option<RepairStep>, NodeError> {
+    ) -> Result<Option<RepairStep>, BeyondRepair> {
         self.asked = None;
         let Some(wanted) = &mut self.wanted else { return Ok(None) };
         let blocks = Blocks::from_bytes(body, self.suite).map_or(Vec::new(), |b| b.blocks);
@@ -214,7 +235,7 @@ impl Repair {
         [asked, self.pause, self.next_scrub].into_iter().flatten().min()
     }
 
-    pub(crate) fn on_timeout(&mut self, now: Instant) -> Result<Vec<RepairStep>, NodeError> {
+    pub(crate) fn on_timeout(&mut self, now: Instant) -> Result<Vec<RepairStep>, BeyondRepair> {
         let mut steps = Vec::new();
         if self.next_scrub.is_some_and(|at| at <= now) {
             (self.next_scrub, self.scrub_begun) = (None, Some(now));

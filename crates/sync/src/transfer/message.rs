@@ -18,7 +18,7 @@
 //! ```
 //! A question about a checkpoint that is not held any more is answered with an offer. Numbers from
 //! 2^63 on ask for the root's nodes of one of the last checkpoints, whether or not there is a
-//! snapshot of it (`crates/replica/src/divergence.rs`).
+//! snapshot of it (`crates/sync/src/divergence.rs`).
 
 use bytes::Bytes;
 use tercio_consensus::MAX_BATCH;
@@ -28,7 +28,7 @@ use tercio_types::{CertifiedCheckpoint, Digest, Height, SeqNum};
 use tercio_wire::{Decode, DecodeError, Encode, Reader, list};
 
 /// About how many bytes an answer has; a single label may make it longer.
-pub const ANSWER_BYTES: usize = 256 << 10;
+pub const STATE_ANSWER_BYTES: usize = 256 << 10;
 
 /// How many levels of nodes are shown below one that was asked for.
 pub(crate) const LEVELS: u32 = TOP_LEVELS;
@@ -290,7 +290,7 @@ impl Decode for State {
 
 /// A node of a tree, known by its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Node {
+pub enum TreeNode {
     /// An inner node: left and right.
     Inner([Digest; 2]),
     /// A leaf.
@@ -340,7 +340,7 @@ pub(crate) fn encode_top(top: &TreeTop) -> Bytes {
 ///
 /// # Errors
 /// When it is malformed, shows nothing, or is deeper than it may be.
-pub fn read_subtree(input: &mut Reader) -> Result<(Digest, Vec<(Digest, Node)>), DecodeError> {
+pub fn read_subtree(input: &mut Reader) -> Result<(Digest, Vec<(Digest, TreeNode)>), DecodeError> {
     let mut nodes = Vec::new();
     let top = read_node(input, LEVELS, &mut nodes)?;
     if nodes.is_empty() {
@@ -352,7 +352,7 @@ pub fn read_subtree(input: &mut Reader) -> Result<(Digest, Vec<(Digest, Node)>),
 fn read_node(
     input: &mut Reader,
     levels: u32,
-    nodes: &mut Vec<(Digest, Node)>,
+    nodes: &mut Vec<(Digest, TreeNode)>,
 ) -> Result<Digest, DecodeError> {
     const WHAT: &str = "subtree";
     let suite = input.suite();
@@ -360,13 +360,13 @@ fn read_node(
         SHOWN if levels > 0 => {
             let left = read_node(input, levels - 1, nodes)?;
             let children = [left, read_node(input, levels - 1, nodes)?];
-            (inner_digest(suite, children), Node::Inner(children))
+            (inner_digest(suite, children), TreeNode::Inner(children))
         }
         LEAF => {
             let len = input.u16(WHAT)?;
             let label = Bytes::copy_from_slice(&input.take(len.into(), WHAT)?);
             let value = input.digest(WHAT)?;
-            (leaf_digest(suite, &label, value), Node::Leaf { label, value })
+            (leaf_digest(suite, &label, value), TreeNode::Leaf { label, value })
         }
         CUT => return input.digest(WHAT),
         other => return Err(DecodeError::Unknown { what: WHAT, found: other.into() }),

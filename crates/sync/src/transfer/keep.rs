@@ -4,18 +4,45 @@
 //! chunks are not what its digest is over would leave one that nobody can restore, and whoever
 //! fetches it would call the replica a liar.
 
-use crate::NodeError;
 use std::collections::{BTreeMap, VecDeque};
 use tercio_crypto::hash;
 use tercio_execution::{APP, CLIENT, Snapshot, TreeBuilder};
 use tercio_ledger::{Child, LedgerError, Removal, SnapshotHead, SnapshotStore};
-use tercio_types::{Checkpoint, Digest, EMPTY_ROOT, Suite};
+use tercio_types::{Checkpoint, Digest, EMPTY_ROOT, Height, SeqNum, Suite};
+use thiserror::Error;
 
 /// About how many bytes are written at a time: what is behind it waits that long, with an fsync.
 const SLICE: usize = 512 << 10;
 
+/// Why a snapshot cannot be kept.
+#[derive(Debug, Error)]
+pub enum KeepError {
+    /// The disk failed, or what is on it is damaged.
+    #[error("{0}")]
+    Ledger(#[from] LedgerError),
+    /// The application's snapshot is not the state whose digest it gave.
+    #[error(
+        "{app}: the snapshot at number {seq} (height {height}) has the root {written}, and the \
+         application gave {named} as its state's digest; the snapshot is not kept. Mend the \
+         application: `state_digest` must be the root over exactly the chunks of `snapshot`, \
+         hashed as the network's suite says (`tercio_execution::check_contract` tests it)"
+    )]
+    Differs {
+        /// The application ([`tercio_execution::Application::name`]).
+        app: &'static str,
+        /// The checkpoint.
+        seq: SeqNum,
+        /// The height that it covers.
+        height: Height,
+        /// The digest that a quorum certified.
+        named: Digest,
+        /// The root of the snapshot's chunks.
+        written: Digest,
+    },
+}
+
 /// A snapshot that is being written. Its chunks are asked for and let go of one by one.
-pub(crate) struct Keep {
+pub struct Keep {
     suite: Suite,
     chunks: Snapshot,
     tree: Option<(u8, TreeBuilder<u64>)>,
@@ -32,7 +59,7 @@ impl Keep {
     ///
     /// # Errors
     /// When the storage fails; so does what follows.
-    pub(crate) fn begin(
+    pub fn begin(
         store: &mut SnapshotStore,
         suite: Suite,
         head: &SnapshotHead,
@@ -50,11 +77,11 @@ impl Keep {
     ///
     /// # Errors
     /// When the storage fails, and when what was written is not the state that the checkpoint names.
-    pub(crate) fn step(
+    pub fn step(
         &mut self,
         store: &mut SnapshotStore,
         removals: &mut VecDeque<Removal>,
-    ) -> Result<bool, NodeError> {
+    ) -> Result<bool, KeepError> {
         while store.buffered() < SLICE {
             let Some((label, chunk)) = self.chunks.next() else {
                 self.end_tree(store);
@@ -64,7 +91,7 @@ impl Keep {
                 let (app, written) = (self.app, root(APP));
                 if written != named {
                     store.give_up()?;
-                    return Err(NodeError::SnapshotDiffers { app, seq, height, named, written });
+                    return Err(KeepError::Differs { app, seq, height, named, written });
                 }
                 removals.extend(store.finish(&self.roots)?);
                 return Ok(true);
@@ -84,7 +111,7 @@ impl Keep {
     }
 
     /// What was not written, when nobody wants it any more.
-    pub(crate) fn give_up(self) -> Snapshot {
+    pub fn give_up(self) -> Snapshot {
         self.chunks
     }
 

@@ -1,8 +1,8 @@
 //! The side that serves: answers from the file of a snapshot, record by record.
 
 use super::message::{
-    ANSWER_BYTES, FetchState, LEVELS, Offer, Path, SHOWN, State, bounded_chain_bytes, put_cut,
-    put_leaf,
+    FetchState, LEVELS, Offer, Path, SHOWN, STATE_ANSWER_BYTES, State, bounded_chain_bytes,
+    put_cut, put_leaf,
 };
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use tercio_wire::Encode;
 
 /// Finds its way in the snapshot that was asked for last.
 #[derive(Debug, Default)]
-pub(crate) struct Server {
+pub struct Server {
     of: Option<SeqNum>,
     roots: Vec<(u8, u64)>,
     /// The last way, and the offset of each record on it, the root's first.
@@ -24,11 +24,11 @@ pub(crate) struct Server {
 
 impl Server {
     /// The body of the answer, and whether a snapshot was found damaged on the way: the replica
-    /// goes on, and the next one takes its place. About [`ANSWER_BYTES`] are read at most.
+    /// goes on, and the next one takes its place. About [`STATE_ANSWER_BYTES`] are read at most.
     ///
     /// # Errors
     /// When the storage fails.
-    pub(crate) fn answer(
+    pub fn answer(
         &mut self,
         snapshots: &mut SnapshotStore,
         blocks: &BlockLog,
@@ -142,10 +142,10 @@ impl Server {
         for path in paths {
             let Some((_, record)) = self.find(snapshots, seq, path)? else { break };
             let mut out = Vec::new();
-            show(snapshots, seq, &record, LEVELS, ANSWER_BYTES - bytes, &mut out)?;
+            show(snapshots, seq, &record, LEVELS, STATE_ANSWER_BYTES - bytes, &mut out)?;
             bytes += out.len();
             subtrees.push(out.into());
-            if bytes >= ANSWER_BYTES {
+            if bytes >= STATE_ANSWER_BYTES {
                 break;
             }
         }
@@ -163,7 +163,7 @@ impl Server {
             let record = self.find(snapshots, seq, path)?;
             let Some((_, SnapshotRecord::Chunk { at, len, .. })) = record else { break };
             let Some(left) = len.checked_sub(*offset) else { break };
-            let room = (ANSWER_BYTES - bytes) as u64;
+            let room = (STATE_ANSWER_BYTES - bytes) as u64;
             if left > room && !found.is_empty() {
                 break;
             }
