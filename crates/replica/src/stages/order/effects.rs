@@ -1,0 +1,141 @@
+//! What the protocol, fetching and serving want done, to where it belongs.
+
+use super::OrderStage;
+use crate::NodeError;
+use crate::stages::execute::proposal_time;
+use crate::stages::{Outbox, ToExecute, ToLog};
+use std::time::Duration;
+use tercio_consensus::{Effect, Event, Evidence, Instant, Protocol};
+use tercio_crypto::Verified;
+use tercio_sync::Step;
+use tercio_types::{Height, Principal};
+use tercio_verify::Plain;
+use tercio_wire::reject::Reason;
+use tercio_wire::{Forward, Kind, Received};
+
+impl<P: Protocol> OrderStage<P> {
+    /// Hands an event to the protocol and does what it wants done.
+    pub(crate) fn tell(
+        &mut self,
+        event: Event<P::Message>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        self.protocol.handle(event, now);
+        self.do_effects(now, out)
+    }
+
+    /// Does what the protocol wants done.
+    pub(crate) fn do_effects(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
+        while let Some(effect) = self.protocol.poll_effect() {
+            match effect {
+                Effect::Send { to, message } => self.outgoing.send(to, &message, out),
+                Effect::Broadcast(message) => self.outgoing.broadcast(&message, out),
+                Effect::Persist { id, tag, record } => {
+                    out.log.push_back(ToLog::Persist { id, tag, record });
+                }
+                Effect::PersistBlocks { id, height } => {
+                    out.log.push_back(ToLog::PersistBlocks { id, height });
+                }
+                Effect::Stable { certificate, id, record } => {
+                    out.log.push_back(ToLog::Stable { certificate, id, record });
+                }
+                Effect::Deliver(delivery) => {
+                    self.sync.on_delivered(now);
+                    let view = self.protocol.view();
+                    out.execute.push_back(ToExecute::Deliver { delivery, view });
+                }
+                Effect::CatchUp(certificate) => {
+                    self.sync.catch_up_to(certificate, now);
+                    self.do_sync(now, out)?;
+                }
+                Effect::Forward { to, package } => {
+                    self.outgoing.send(to, &Forward(package), out);
+                }
+                Effect::Repeat { client, first, count, digest } => {
+                    self.intake.note_useless(client);
+                    let view = self.protocol.view();
+                    let repeat = ToExecute::Repeat { client, first, count, digest, view };
+                    out.execute.push_back(repeat);
+                }
+                Effect::Decline { client, first, reason } => {
+                    let again = match reason {
+                        Reason::Busy => self.protocol.retry_after(),
+                        _ => Duration::ZERO,
+                    };
+                    self.reject(client, first.0, reason, again, out);
+                }
+                Effect::BuildProposal(packages) => {
+                    let time = proposal_time(now.0);
+                    out.execute.push_back(ToExecute::Build { packages, time });
+                }
+                Effect::ValidateProposal { seq, batch } => {
+                    out.execute.push_back(ToExecute::Validate { seq, batch });
+                }
+                Effect::Attested { height, block, signatures } => {
+                    out.log.push_back(ToLog::Attestation { height, block, signatures });
+                }
+                Effect::Evidence(Evidence::OwnStateDiffers { seq, what }) => {
+                    return Err(NodeError::OwnStateDiffers { seq, what });
+                }
+                Effect::Evidence(evidence) => {
+                    self.tally.accuse(&evidence);
+                    if let Evidence::Divergence { replica, seq, what, state } = evidence {
+                        self.sync.on_divergence(replica, seq, what, state);
+                        self.do_sync(now, out)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What another replica wants of ours, or has sent of what we want.
+    pub(super) fn on_sync(
+        &mut self,
+        message: &Verified<Received<Plain>>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        let Principal::Replica(peer) = message.sender() else { return Ok(()) };
+        let Plain { kind, seq: number, ref body } = message.message;
+        match kind {
+            Kind::FETCH_BLOCKS => self.sync.on_fetch_blocks(peer, Height(number), body, now),
+            Kind::FETCH_STATE => self.sync.on_fetch_state(peer, number, body, now),
+            Kind::STATE => self.sync.on_state(peer, number, body, now),
+            _ => self.sync.on_blocks(peer, Height(number), body, now)?,
+        }
+        self.do_sync(now, out)
+    }
+
+    /// Does what fetching and serving want done.
+    pub(super) fn do_sync(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
+        while let Some(step) = self.sync.poll() {
+            match step {
+                Step::Send { to, kind, number, body } => {
+                    self.outgoing.send(to, &Plain { kind, seq: number, body }, out);
+                }
+                Step::ReadBlocks { by, request } => {
+                    out.log.push_back(ToLog::Fetch { by, request });
+                }
+                Step::ReadState { by, number, request } => {
+                    out.log.push_back(ToLog::FetchState { by, number, request });
+                }
+                Step::Stage { pieces, limit } => {
+                    out.log.push_back(ToLog::Stage { pieces, limit });
+                }
+                Step::Staged => out.log.push_back(ToLog::Staged),
+                Step::Unstage => out.log.push_back(ToLog::Unstage),
+                Step::Scrub { bytes } => out.log.push_back(ToLog::Scrub { bytes }),
+                Step::Place { copies } => out.log.push_back(ToLog::Repair { copies }),
+                Step::OwnPieces => out.execute.push_back(ToExecute::Pieces),
+                Step::Replay(blocks) => out.execute.push_back(ToExecute::Replay(blocks)),
+                Step::Install(install) => out.execute.push_back(ToExecute::Install(install)),
+                Step::CaughtUp { certificate, windows } => {
+                    self.tell(Event::CaughtUp { certificate, windows }, now, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
