@@ -2,7 +2,7 @@
 
 use crate::{Account, Command, Outcome, Reject, Settings, SettingsError};
 use bytes::Bytes;
-use tercio_execution::{AppError, Context, Footprint, Operation, Store, Transaction, View};
+use tercio_execution::{AppError, Context, Footprint, Operation, StateView, Store, Transaction};
 use tercio_types::ClientId;
 use tercio_wire::Encode;
 
@@ -12,17 +12,17 @@ pub struct Bank {
     settings: Settings,
 }
 
-fn read(view: &View<'_>, number: u64) -> Result<Account, Reject> {
+fn read(view: &StateView<'_>, number: u64) -> Result<Account, Reject> {
     let value = view.get(&Account::key(number)).ok_or(Reject::UnknownAccount)?;
     Ok(Account::from_value(value))
 }
 
-fn write(view: &mut View<'_>, number: u64, account: Account) {
+fn write(view: &mut StateView<'_>, number: u64, account: Account) {
     view.put(&Account::key(number), &account.to_value());
 }
 
 fn transfer(
-    view: &mut View<'_>,
+    view: &mut StateView<'_>,
     client: ClientId,
     from: u64,
     to: u64,
@@ -67,7 +67,7 @@ impl Bank {
         &self,
         client: ClientId,
         bytes: &Bytes,
-        view: &mut View<'_>,
+        view: &mut StateView<'_>,
     ) -> Result<Outcome, Reject> {
         match self.parse(bytes)? {
             Command::Open { account } => {
@@ -105,7 +105,7 @@ impl Transaction for Bank {
         &self,
         tx: &Operation,
         _: &Context,
-        view: &mut View<'_>,
+        view: &mut StateView<'_>,
         result: &mut Vec<u8>,
     ) -> tercio_execution::Outcome {
         match self.apply(tx.client, &tx.op, view) {

@@ -3,7 +3,7 @@
 use crate::{Command, Page, Query, Reject, Reply, Scan, Settings, SettingsError};
 use bytes::Bytes;
 use tercio_execution::{
-    AppError, Context, Footprint, Operation, Outcome, Store, Transaction, View,
+    AppError, Context, Footprint, Operation, Outcome, StateView, Store, Transaction,
 };
 use tercio_wire::Encode;
 
@@ -88,7 +88,7 @@ fn page<'a>(scan: &Scan, keys: impl Iterator<Item = (&'a Bytes, &'a Bytes)>) -> 
     Reply::Page(page)
 }
 
-fn apply(command: &Command, view: &mut View<'_>) -> Reply {
+fn apply(command: &Command, view: &mut StateView<'_>) -> Reply {
     match command {
         Command::Get { key } => found(view.get(key)),
         Command::Put { key, value } => {
@@ -125,7 +125,7 @@ impl Transaction for Kv {
         &self,
         tx: &Operation,
         _: &Context,
-        view: &mut View<'_>,
+        view: &mut StateView<'_>,
         result: &mut Vec<u8>,
     ) -> Outcome {
         match self.parse(&tx.op) {

@@ -36,7 +36,7 @@ pub use snapshot::Snapshot;
 pub use store::Store;
 pub use system::membership_digest;
 pub use top::{LabelRange, Shown, TOP_LEVELS, TopNode, TreeTop};
-pub use transaction::{Footprint, Keyed, Outcome, Transaction, View};
+pub use transaction::{Footprint, Keyed, Outcome, StateView, Transaction};
 pub use tree::{
     MAX_CHUNK, MAX_LABEL, TreeBuilder, check_contract, chunks_root, inner_digest, leaf_digest,
 };

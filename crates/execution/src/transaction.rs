@@ -61,7 +61,7 @@ pub trait Transaction: Send + Sync {
         &self,
         tx: &Operation,
         context: &Context,
-        view: &mut View<'_>,
+        view: &mut StateView<'_>,
         result: &mut Vec<u8>,
     ) -> Outcome;
 
@@ -87,14 +87,14 @@ pub trait Transaction: Send + Sync {
 }
 
 /// The store as one transaction sees it. It sees its own writes, and they can be undone.
-pub struct View<'a> {
+pub struct StateView<'a> {
     store: &'a mut Store,
     footprint: Footprint,
     /// What each write replaced, in order.
     undo: &'a mut Vec<(Bytes, Option<Bytes>)>,
 }
 
-impl View<'_> {
+impl StateView<'_> {
     /// The value of a key.
     ///
     /// # Panics
@@ -185,7 +185,7 @@ impl<T: Transaction> Application for Keyed<T> {
         let store = store.get_mut().expect("it was just made");
         for tx in operations {
             let footprint = logic.footprint(tx);
-            let mut view = View { store, footprint, undo };
+            let mut view = StateView { store, footprint, undo };
             replies.push_with(|result| {
                 let outcome = logic.execute(tx, context, &mut view, result);
                 view.finish(outcome);

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tercio_execution::{
-    AppError, Application, Context, Footprint, Keyed, Operation, Outcome, Replies, Store,
-    Transaction, View,
+    AppError, Application, Context, Footprint, Keyed, Operation, Outcome, Replies, StateView,
+    Store, Transaction,
 };
 use tercio_types::{ClientId, Digest, Height, RequestSeq, Suite, Timestamp};
 
@@ -21,7 +21,7 @@ fn balance(stored: Option<&Bytes>) -> u64 {
     stored.map_or(0, |bytes| u64::from_le_bytes(bytes.as_ref().try_into().unwrap()))
 }
 
-fn write(view: &mut View<'_>, account: u8, units: u64) {
+fn write(view: &mut StateView<'_>, account: u8, units: u64) {
     match units {
         0 => view.delete(&[account]),
         _ => view.put(&[account], &units.to_le_bytes()),
@@ -33,7 +33,7 @@ impl Transaction for Transfers {
         &self,
         tx: &Operation,
         _: &Context,
-        view: &mut View<'_>,
+        view: &mut StateView<'_>,
         result: &mut Vec<u8>,
     ) -> Outcome {
         let &[from, to, amount] = tx.op.as_ref() else {
@@ -146,7 +146,13 @@ proptest! {
 struct Liar;
 
 impl Transaction for Liar {
-    fn execute(&self, _: &Operation, _: &Context, view: &mut View<'_>, _: &mut Vec<u8>) -> Outcome {
+    fn execute(
+        &self,
+        _: &Operation,
+        _: &Context,
+        view: &mut StateView<'_>,
+        _: &mut Vec<u8>,
+    ) -> Outcome {
         let _ = view.get(b"other");
         Outcome::Commit
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tercio_crypto::{SecretKey, hash};
 use tercio_execution::{
-    AppError, Context, Engine, Keyed, Operation, Outcome, Store, Transaction, View,
+    AppError, Context, Engine, Keyed, Operation, Outcome, StateView, Store, Transaction,
 };
 use tercio_types::{
     Authenticator, Batch, ChainId, ClientId, Digest, Epoch, FaultModel, Member, Membership, OpKind,
@@ -36,7 +36,7 @@ impl Transaction for Filled {
         &self,
         tx: &Operation,
         _: &Context,
-        view: &mut View<'_>,
+        view: &mut StateView<'_>,
         _: &mut Vec<u8>,
     ) -> Outcome {
         view.put(&tx.op, &[1; VALUE]);

@@ -22,7 +22,7 @@
 //! he had copied it before. The server takes nothing from the client.
 
 use crate::exec;
-use crate::memory::{Control, Memory, View};
+use crate::memory::{Control, Memory, MemoryView};
 use crate::op::Capability;
 use crate::wire::{AnswerWriter, Kind, Request};
 use crate::zoo::{Defence, stands};
@@ -132,7 +132,7 @@ impl Direct {
 /// Runs the request in `frame`, if it only reads. False when the server has to be asked. `alone`: no
 /// pointer was followed to prefetch.
 fn read(
-    view: &View<'_>,
+    view: &MemoryView<'_>,
     control: &Control,
     frame: &[u64],
     out: &mut Vec<u64>,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     impl Filler {
-        fn fill(&mut self, view: &View<'_>) {
+        fn fill(&mut self, view: &MemoryView<'_>) {
             self.number += 1;
             let words = view.words(self.object).expect("it is registered");
             words.iter().for_each(|word| word.store(self.number, Relaxed));
@@ -190,7 +190,12 @@ mod tests {
     }
 
     impl Service for Filler {
-        fn call(&mut self, view: &View<'_>, _: &[u64], _: &mut Vec<u64>) -> Result<(), Reject> {
+        fn call(
+            &mut self,
+            view: &MemoryView<'_>,
+            _: &[u64],
+            _: &mut Vec<u64>,
+        ) -> Result<(), Reject> {
             self.fill(view);
             Ok(())
         }

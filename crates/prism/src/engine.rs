@@ -8,7 +8,7 @@
 //! is dropped. Transports that lose and duplicate nothing ("reliable") need none of that.
 
 use crate::exec;
-use crate::memory::{Memory, View};
+use crate::memory::{Memory, MemoryView};
 use crate::op::{Addr, Capability, Reject};
 use crate::wire::{AnswerWriter, Header, Kind, Request};
 use crate::zoo::{Defence, stands};
@@ -109,7 +109,12 @@ pub trait Service: Send {
     ///
     /// # Errors
     /// Why it cannot.
-    fn call(&mut self, view: &View<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject>;
+    fn call(
+        &mut self,
+        view: &MemoryView<'_>,
+        body: &[u64],
+        out: &mut Vec<u64>,
+    ) -> Result<(), Reject>;
 
     /// Does what is due. Called now and then between batches, when no view is out.
     fn maintain(&mut self, memory: &Memory, now_ns: u64);
@@ -224,7 +229,7 @@ impl Engine {
 
     /// Prefetches what a request will read first, so that it is on its way already when
     /// [`Engine::run`] comes to it. For one that comes by itself; nothing else depends on it.
-    pub fn expect(&mut self, view: &View<'_>, frame: &[u64]) {
+    pub fn expect(&mut self, view: &MemoryView<'_>, frame: &[u64]) {
         exec::ask(view, [frame].into_iter(), &mut self.pointers);
         self.expected = true;
     }
@@ -236,7 +241,7 @@ impl Engine {
     /// When the view is another thread's or of another memory.
     pub fn run(
         &mut self,
-        view: &View<'_>,
+        view: &MemoryView<'_>,
         batch: &Batch,
         reliable: bool,
         now_ns: u64,
@@ -286,7 +291,7 @@ impl Engine {
 
     fn request(
         &mut self,
-        view: &View<'_>,
+        view: &MemoryView<'_>,
         peer: Peer,
         request: &Request<'_>,
         reliable: bool,
@@ -445,7 +450,7 @@ impl Engine {
 }
 
 fn free(
-    view: &View<'_>,
+    view: &MemoryView<'_>,
     freed: &[u64],
     by: Capability,
     counters: &mut Counters,

@@ -9,7 +9,7 @@
 //! decoded, since a copy waits for the words that were written just now, and those wait in line behind
 //! answers whose cache lines are still the client's.
 
-use crate::memory::{Place, Rights, Scratch, View};
+use crate::memory::{MemoryView, Place, Rights, Scratch};
 use crate::op::{
     Action, Addr, Capability, Cas, Deref, MAX_CAS_WORDS, Masks, Mode, Operand, Source, Status,
 };
@@ -33,7 +33,7 @@ pub(crate) struct Pointer {
 /// The first pass: prefetches what requests, given by their frames, will read first, and notes the
 /// pointers among it.
 pub(crate) fn ask<'a>(
-    view: &View<'_>,
+    view: &MemoryView<'_>,
     requests: impl Iterator<Item = &'a [u64]>,
     pointers: &mut Vec<Pointer>,
 ) {
@@ -60,7 +60,7 @@ pub(crate) fn ask<'a>(
 /// where and to where. (By itself, since to read is what has to be fast.)
 #[inline(never)]
 fn ask_for_others(
-    view: &View<'_>,
+    view: &MemoryView<'_>,
     action: &Action<'_>,
     moved: &mut Option<(Addr, Addr)>,
     allocations: &mut usize,
@@ -96,7 +96,7 @@ fn ask_for_others(
 
 /// The second pass: prefetches what the pointers point to. First one line of each, so that the
 /// page table walks overlap, too.
-pub(crate) fn follow(view: &View<'_>, pointers: &mut [Pointer]) {
+pub(crate) fn follow(view: &MemoryView<'_>, pointers: &mut [Pointer]) {
     for pointer in &mut *pointers {
         let (to, bound) = view.peek(pointer.at).unwrap_or_default();
         if pointer.bounded {
@@ -113,7 +113,7 @@ pub(crate) fn follow(view: &View<'_>, pointers: &mut [Pointer]) {
 /// Runs a request. `alone`: nothing behind a pointer was prefetched. Says whether all its operations succeeded.
 #[inline(always)]
 pub(crate) fn run(
-    view: &View<'_>,
+    view: &MemoryView<'_>,
     request: &Request<'_>,
     answer: &mut AnswerWriter<'_>,
     spare: &mut Vec<u64>,
@@ -145,7 +145,7 @@ pub(crate) fn run(
 }
 
 struct Run<'a> {
-    view: &'a View<'a>,
+    view: &'a MemoryView<'a>,
     /// A copy would be made of two words that were written just now: see above.
     by: &'a Capability,
     scratch: &'a Scratch,

@@ -8,7 +8,7 @@
 
 use crate::clock;
 use crate::engine::{Batch, Engine, Peer};
-use crate::memory::View;
+use crate::memory::MemoryView;
 use crate::transport::Port;
 use std::collections::VecDeque;
 use std::io;
@@ -115,7 +115,7 @@ impl Server {
 
     /// Looks at each port once. Says whether requests came.
     #[inline]
-    fn turn(&mut self, view: &View<'_>, turn: &mut Turn, delay_ns: u64) -> io::Result<bool> {
+    fn turn(&mut self, view: &MemoryView<'_>, turn: &mut Turn, delay_ns: u64) -> io::Result<bool> {
         let Turn { batch, lost, held, empty, polls, idle, now_ns } = turn;
         let mut ran = false;
         *polls = polls.wrapping_add(1);

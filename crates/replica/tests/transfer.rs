@@ -10,7 +10,7 @@ use std::rc::Rc;
 use tercio_consensus::pbft::Pbft;
 use tercio_crypto::{Instance, Keyring};
 use tercio_execution::{
-    APP, AppError, Application, Keyed, Operation, Outcome, Store, Transaction, View,
+    APP, AppError, Application, Keyed, Operation, Outcome, StateView, Store, Transaction,
 };
 use tercio_ledger::{MemStorage, Storage};
 use tercio_replica::NodeSettings;
@@ -28,7 +28,7 @@ impl Transaction for Notes {
         &self,
         tx: &Operation,
         _: &tercio_execution::Context,
-        view: &mut View<'_>,
+        view: &mut StateView<'_>,
         result: &mut Vec<u8>,
     ) -> Outcome {
         let count =

@@ -11,7 +11,7 @@
 //! ```
 //! use tercio::{
 //!     AppError, AppKind, Application, Bytes, Context, Keyed, LocalNetwork, NoRules, Operation,
-//!     Outcome, Spec, Store, Suite, Transaction, View,
+//!     Outcome, Spec, Store, Suite, Transaction, StateView,
 //! };
 //!
 //! /// An operation is a name; it counts how often that was said.
@@ -22,7 +22,7 @@
 //! }
 //!
 //! impl Transaction for Roll {
-//!     fn execute(&self, tx: &Operation, _: &Context, view: &mut View<'_>, result: &mut Vec<u8>)
+//!     fn execute(&self, tx: &Operation, _: &Context, view: &mut StateView<'_>, result: &mut Vec<u8>)
 //!         -> Outcome
 //!     {
 //!         let count = count(view.get(&tx.op)) + 1;
@@ -96,7 +96,7 @@ pub use tercio_client::{
 };
 pub use tercio_execution::{
     AppError, Application, Context, Footprint, Keyed, MerkleMap, Operation, Outcome, Proposal,
-    Replies, Snapshot, Store, Transaction, TreeTop, View,
+    Replies, Snapshot, StateView, Store, Transaction, TreeTop,
 };
 pub use tercio_genesis::{
     App, AppKind, Apps, ConfigError, Genesis, GenesisError, Kind, NoRules, SharedSettings, Shown,

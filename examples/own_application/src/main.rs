@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 use tercio::{
     AppError, AppKind, Application, Bytes, Context, Keyed, Kind, NoRules, Operation, Outcome,
-    Store, Suite, Transaction, View,
+    StateView, Store, Suite, Transaction,
 };
 
 /// An operation is a guest's name; its result is how often the guest was here.
@@ -24,7 +24,7 @@ impl Transaction for GuestBook {
         &self,
         tx: &Operation,
         _: &Context,
-        view: &mut View<'_>,
+        view: &mut StateView<'_>,
         result: &mut Vec<u8>,
     ) -> Outcome {
         let count = visits(view.get(&tx.op)) + 1;

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tercio_prism::client::{Client, ClientError, Draft};
 use tercio_prism::clock;
 use tercio_prism::engine::{FREE, Service};
-use tercio_prism::memory::{Memory, View};
+use tercio_prism::memory::{Memory, MemoryView};
 use tercio_prism::op::{Addr, Capability, Reject};
 use tercio_prism::rng::Rng;
 use tercio_prism::transport::LinkError;
@@ -89,7 +89,7 @@ impl Floor {
     }
 
     /// Answers until the client has had enough; gives how often.
-    fn answer(&mut self, view: &View<'_>, shape: Shape) -> Option<u64> {
+    fn answer(&mut self, view: &MemoryView<'_>, shape: Shape) -> Option<u64> {
         let objects = Objects::new(self, view)?;
         let (mut request, mut out) = (Vec::new(), answer_of(shape));
         let header = out.len() - shape.read;
@@ -110,7 +110,7 @@ impl Floor {
     }
 
     /// What the memory alone takes, of objects at random.
-    fn alone(&self, view: &View<'_>, shape: Shape, for_ns: u64) -> Option<u64> {
+    fn alone(&self, view: &MemoryView<'_>, shape: Shape, for_ns: u64) -> Option<u64> {
         let objects = Objects::new(self, view)?;
         let count = (objects.words.len() / self.stride) as u64;
         let (data, mut out, mut rng) = (vec![FILLER; shape.write], Vec::new(), Rng::new(19));
@@ -136,7 +136,7 @@ struct Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
-    fn new(floor: &Floor, view: &'a View<'_>) -> Option<Self> {
+    fn new(floor: &Floor, view: &'a MemoryView<'_>) -> Option<Self> {
         let (table, words) = (view.words(floor.table)?, view.words(floor.region)?);
         Some(Self { table, words, stride: floor.stride })
     }
@@ -158,7 +158,12 @@ impl<'a> Objects<'a> {
 }
 
 impl Service for Floor {
-    fn call(&mut self, view: &View<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
+    fn call(
+        &mut self,
+        view: &MemoryView<'_>,
+        body: &[u64],
+        out: &mut Vec<u64>,
+    ) -> Result<(), Reject> {
         let &[method, pointer, read, write, ref rest @ ..] = body else {
             return Err(Reject::UnknownMethod);
         };

@@ -14,7 +14,7 @@ use super::layout::{Hash, MAX_KEY, has_key_at, item, item_bytes, put_item};
 use super::{Command, Done, Progress, StoreClient, StoreError};
 use crate::client::Draft;
 use crate::engine::Service;
-use crate::memory::{Memory, Rights, View};
+use crate::memory::{Memory, MemoryView, Rights};
 use crate::op::{Action, Addr, Capability, Deref, MAX_DATA, Reject, Status};
 use crate::wire::Answer;
 use std::io;
@@ -86,7 +86,7 @@ impl PilafServer {
     ///
     /// # Errors
     /// [`Reject::NoRoom`] when there is none, [`Reject::TooLong`] when no extent is so long.
-    pub fn put(&mut self, view: &View<'_>, key: &[u8], value: &[u8]) -> Result<(), Reject> {
+    pub fn put(&mut self, view: &MemoryView<'_>, key: &[u8], value: &[u8]) -> Result<(), Reject> {
         let mut words = Vec::with_capacity(self.extent);
         put_item(&mut words, key, Some(value));
         if words.len() + 1 > self.extent {
@@ -108,7 +108,7 @@ impl PilafServer {
         Ok(())
     }
 
-    fn delete(&mut self, view: &View<'_>, key: &[u8]) -> bool {
+    fn delete(&mut self, view: &MemoryView<'_>, key: &[u8]) -> bool {
         let Some((entry, Some(extent))) = self.find(view, key) else { return false };
         let version = entry[2].load(Relaxed) + 1;
         write_entry(entry, [REMOVED, 0, version]);
@@ -125,7 +125,11 @@ impl PilafServer {
     }
 
     /// The key's entry with its extent, or else the entry where it belongs. `None`: no entry left.
-    fn find<'v>(&self, view: &'v View<'_>, key: &[u8]) -> Option<(&'v [AtomicU64], Option<Addr>)> {
+    fn find<'v>(
+        &self,
+        view: &'v MemoryView<'_>,
+        key: &[u8],
+    ) -> Option<(&'v [AtomicU64], Option<Addr>)> {
         let index = view.words(self.index).expect("the index is registered");
         let first = self.hash.slot(self.seed, key, self.slots);
         let mut vacant = None;
@@ -154,7 +158,12 @@ fn write_entry(entry: &[AtomicU64], words: [u64; 3]) {
 }
 
 impl Service for PilafServer {
-    fn call(&mut self, view: &View<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
+    fn call(
+        &mut self,
+        view: &MemoryView<'_>,
+        body: &[u64],
+        out: &mut Vec<u64>,
+    ) -> Result<(), Reject> {
         match body {
             [DESCRIBE] => {
                 out.extend([self.index.0, self.slots, self.hash.number(), self.seed]);

@@ -26,7 +26,7 @@
 
 use super::layout::{Hash, SLOT, item, item_words, put_item};
 use crate::engine::Service;
-use crate::memory::{Memory, Rights, View};
+use crate::memory::{Memory, MemoryView, Rights};
 use crate::op::{Addr, Capability, Reject, SCRATCH_BYTES, Status};
 use crate::zoo::{Defence, stands};
 use std::io;
@@ -213,7 +213,7 @@ impl KvServer {
     ///
     /// # Errors
     /// [`Status::Empty`] or [`Status::TooLong`] when there is no buffer for it.
-    pub fn load(&mut self, view: &View<'_>, key: &[u8], value: &[u8]) -> Result<(), Status> {
+    pub fn load(&mut self, view: &MemoryView<'_>, key: &[u8], value: &[u8]) -> Result<(), Status> {
         let mut words = Vec::new();
         put_item(&mut words, key, Some(value));
         let bytes = words.len() * 8;
@@ -227,7 +227,7 @@ impl KvServer {
     }
 
     /// The first empty slot for a key that is not in the table.
-    fn free_slot<'v>(&self, view: &'v View<'_>, key: &[u8]) -> Option<&'v [AtomicU64]> {
+    fn free_slot<'v>(&self, view: &'v MemoryView<'_>, key: &[u8]) -> Option<&'v [AtomicU64]> {
         let table = view.words(self.table)?;
         let first = self.hash.slot(self.seed, key, self.slots);
         let at = |i: u64| ((first + i) & (self.slots - 1)) as usize * 2;
@@ -236,7 +236,7 @@ impl KvServer {
 
     /// Counts what is there.
     #[must_use]
-    pub fn count(&self, memory: &Memory, view: &View<'_>) -> StoreCount {
+    pub fn count(&self, memory: &Memory, view: &MemoryView<'_>) -> StoreCount {
         let mut count = StoreCount {
             slots: self.slots,
             growths: self.growths,
@@ -264,7 +264,7 @@ impl KvServer {
     }
 
     /// The buffers in the table, and in the one whose slots are moving into it.
-    fn pointers<'v>(&self, view: &'v View<'_>) -> impl Iterator<Item = Addr> + use<'v> {
+    fn pointers<'v>(&self, view: &'v MemoryView<'_>) -> impl Iterator<Item = Addr> + use<'v> {
         let old = self.growing.as_ref().and_then(|growing| view.words(growing.old));
         let table = view.words(self.table).unwrap_or_default();
         let slots = table.iter().step_by(2).chain(old.unwrap_or_default().iter().step_by(2));
@@ -273,7 +273,7 @@ impl KvServer {
 
     fn item_at<R>(
         &self,
-        view: &View<'_>,
+        view: &MemoryView<'_>,
         addr: Addr,
         read: impl FnOnce(super::layout::Item<'_>) -> R,
     ) -> Option<R> {
@@ -332,7 +332,7 @@ impl KvServer {
         }
     }
 
-    fn move_item(&self, view: &View<'_>, addr: Addr, bound: u64) {
+    fn move_item(&self, view: &MemoryView<'_>, addr: Addr, bound: u64) {
         match self.item_at(view, addr, |item| item.value.map(|_| item.key.to_vec())).flatten() {
             Some(key) => {
                 let slot = self.free_slot(view, &key).expect("twice as many slots");
@@ -346,7 +346,7 @@ impl KvServer {
         }
     }
 
-    fn unreachable(&self, view: &View<'_>) -> Vec<Addr> {
+    fn unreachable(&self, view: &MemoryView<'_>) -> Vec<Addr> {
         let mut reachable: Vec<Addr> = self.pointers(view).collect();
         reachable.sort_unstable();
         let taken = self
@@ -386,7 +386,7 @@ impl KvServer {
 }
 
 impl Service for KvServer {
-    fn call(&mut self, _: &View<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
+    fn call(&mut self, _: &MemoryView<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
         if body != [DESCRIBE] {
             return Err(Reject::UnknownMethod);
         }
@@ -430,7 +430,12 @@ impl Service for KvServer {
 pub struct Shared<S>(pub Arc<std::sync::Mutex<S>>);
 
 impl<S: Service> Service for Shared<S> {
-    fn call(&mut self, view: &View<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
+    fn call(
+        &mut self,
+        view: &MemoryView<'_>,
+        body: &[u64],
+        out: &mut Vec<u64>,
+    ) -> Result<(), Reject> {
         self.0.lock().expect("nobody panics with the store in hand").call(view, body, out)
     }
 

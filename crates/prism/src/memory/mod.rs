@@ -4,7 +4,7 @@
 //! region that is cut into equal buffers: one can be reached only from within a buffer that is
 //! taken, by an address of the buffer's present generation.
 //!
-//! Several data plane threads may work on one memory, each with a [`View`]. While views are out,
+//! Several data plane threads may work on one memory, each with a [`MemoryView`]. While views are out,
 //! regions stay; registering waits for the views of all threads to end, so a thread takes a new one
 //! after each batch of requests, and when it has looked for one for a while.
 
@@ -12,7 +12,7 @@ mod published;
 mod view;
 
 pub(crate) use published::Control;
-pub use view::View;
+pub use view::MemoryView;
 pub(crate) use view::{Place, Scratch};
 
 use crate::epoch::Epochs;
@@ -262,10 +262,10 @@ impl Memory {
     /// # Panics
     /// When there is no such thread.
     #[must_use]
-    pub fn view(&self, plane: usize) -> View<'_> {
+    pub fn view(&self, plane: usize) -> MemoryView<'_> {
         let regions = self.regions.read().expect("no thread panics while it registers");
         self.epochs.enter(plane);
-        View { regions, memory: self, plane }
+        MemoryView { regions, memory: self, plane }
     }
 
     /// Posts the buffers whose grace period is over, and more of those that were never used when a

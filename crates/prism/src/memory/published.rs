@@ -4,7 +4,7 @@
 //! Each region is a file in memory that only this process can write, and so is the *control* page: a
 //! version, which is odd while anything may change, and a count of registrations.
 
-use super::{LINE, Memory, Pool, Region, Rights, View};
+use super::{LINE, Memory, MemoryView, Pool, Region, Rights};
 use crate::op::{Addr, Capability, Reject};
 use rustix::fs::{Mode, OFlags, fstat};
 use std::io;
@@ -139,7 +139,7 @@ impl Memory {
     }
 }
 
-impl View<'_> {
+impl MemoryView<'_> {
     /// Appends what the holder of `by` needs to read by himself what it opens: this process, the
     /// files' device, the control page's file, the count of registrations; and of each region its
     /// address, bytes, distance of buffers (0: it is no pool) and file. A file is its number in this

@@ -22,13 +22,13 @@ pub(crate) struct Place<'a> {
 
 /// A thread's access to the memory for a batch of requests.
 #[derive(Debug)]
-pub struct View<'m> {
+pub struct MemoryView<'m> {
     pub(super) regions: RwLockReadGuard<'m, Regions>,
     pub(super) memory: &'m Memory,
     pub(super) plane: usize,
 }
 
-impl Drop for View<'_> {
+impl Drop for MemoryView<'_> {
     fn drop(&mut self) {
         self.memory.epochs.leave(self.plane);
     }
@@ -37,7 +37,7 @@ impl Drop for View<'_> {
 /// The request's own memory.
 pub(crate) type Scratch = [AtomicU64; SCRATCH_BYTES / 8];
 
-impl View<'_> {
+impl MemoryView<'_> {
     /// Whether it is this thread's, of this memory.
     pub(crate) fn is_of(&self, memory: &Memory, plane: usize) -> bool {
         std::ptr::eq(self.memory, memory) && self.plane == plane
