@@ -1,5 +1,6 @@
 //! The client for programs that block: the core, a transport, and the clock.
 
+use crate::resume::FARTHEST;
 use crate::{
     Answer, ClientCore, Completion, CoreSettings, Failure, Nanos, Numbers, NumbersError, OpResult,
     QueryTicket, SubmitError, Ticket, results,
@@ -412,8 +413,8 @@ impl Client {
     ///
     /// # Errors
     /// When a quorum does not say the same by the deadline of the core's settings: too few
-    /// replicas are reached, or another process uses the id at the same time. When the file cannot
-    /// be written.
+    /// replicas are reached, or another process uses the id at the same time. When the number that
+    /// was kept is far above all that was executed. When the file cannot be written.
     ///
     /// # Panics
     /// When something was submitted before.
@@ -427,6 +428,12 @@ impl Client {
             let done = RequestWindow::from_bytes(&answer.0, suite).map_err(|_| {
                 CallError::NoResult("replicas agree on numbers that this build cannot read")
             })?;
+            if next.0.saturating_sub(done.low().0) > FARTHEST {
+                let why = "the number that was kept is far above every one that this network \
+                           executed; delete the file of this client's numbers when it is of \
+                           another network or was written by hand, and nothing is under way";
+                return Err(CallError::NoResult(why));
+            }
             let open = self.core.resume_at(&done, next, self.time());
             self.drain();
             if let Some(next) = self.core.next_number().filter(|_| open == 0) {

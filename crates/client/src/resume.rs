@@ -10,6 +10,9 @@
 //! - The client goes on above the highest of them, and above the number that its caller kept (see
 //!   [`crate::Numbers`]). Only the latter is certain: a package of the earlier life may still be
 //!   in flight and be executed after the replicas answered.
+//! - A kept number that is above those by more than [`FARTHEST`] is not this client's on this chain:
+//!   a file that somebody wrote by hand, or replicas that all began anew. It is refused, since using
+//!   up what is open below it would take for ever.
 //! - Open numbers below are used up by packages of empty system requests, as after a refusal. What
 //!   the earlier life sent under them and was not executed yet is then executed instead or never.
 
@@ -19,6 +22,10 @@ use crate::{ClientCore, Nanos, QueryTicket, SubmitError, Ticket};
 use bytes::Bytes;
 use tercio_types::{OpKind, RequestSeq, RequestWindow, WINDOW};
 use tercio_wire::Kind;
+
+/// The most that a kept number is above the lowest that replicas did not execute. What was under way
+/// and what was noted ahead of it lie within two windows; the rest is for replicas that lag.
+pub(crate) const FARTHEST: u64 = 1024 * WINDOW;
 
 impl ClientCore {
     /// Asks which of our numbers are executed. The answer is the encoding of a

@@ -57,8 +57,9 @@ impl Client {
     /// When this is no client's home, another process uses it, or too few replicas can be reached.
     pub fn open(home: impl AsRef<Path>, apps: &Apps) -> Result<Self, OpenError> {
         let home = home.as_ref();
-        let numbers = Numbers::open(&home.join(NUMBERS_FILE));
-        Self::link(ClientHome::load(home, apps)?, numbers?, true)
+        // First, so that nothing is made in a directory that is no client's.
+        let opened = ClientHome::load(home, apps)?;
+        Self::link(opened, Numbers::open(&home.join(NUMBERS_FILE))?, true)
     }
 
     /// As [`Self::open`], for questions first: nothing can be submitted before
@@ -122,5 +123,18 @@ impl Deref for Client {
 impl DerefMut for Client {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.inner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_made_in_a_directory_that_is_no_home() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = Client::open(folder.path(), &tercio_registry::apps());
+        assert!(matches!(opened, Err(OpenError::Home(_))), "{opened:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -87,6 +87,22 @@ fn a_client_with_a_file_of_its_numbers_goes_on() {
     }
 }
 
+/// Nobody used the numbers below it, and using them up would take for ever.
+#[test]
+fn a_kept_number_of_another_network_is_refused() {
+    let net = network();
+    assert_eq!(number(&net.client(CLIENT).call(OP).unwrap()), 1);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("numbers");
+    fs::write(&file, "2000000\n").unwrap();
+    let error = Client::connect(with_numbers(&net, &file)).unwrap_err().to_string();
+    assert!(error.contains("far above") && error.contains("delete the file"), "{error}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "2000000\n");
+    fs::remove_file(&file).unwrap();
+    let mut client = Client::connect(with_numbers(&net, &file)).unwrap();
+    assert_eq!(number(&client.call(OP).unwrap()), 2);
+}
+
 /// It believes that its id was never used: the old results are not given for its new operations,
 /// and the replicas know after a restart, too, what their logs tell them.
 #[test]
