@@ -53,6 +53,8 @@ fn an_application_that_this_program_lacks_is_named() {
     let error = read(text, &bank).unwrap_err();
     assert!(error.starts_with("genesis.toml:11: "), "{error}");
     assert!(error.contains("no application 'kv' (it has [bank])"), "{error}");
+    let error = read(&format!("kv = 3\n{}", text.replace("[kv]", "[bank]")), &apps()).unwrap_err();
+    assert_eq!(error, "genesis.toml:1: kv: an application is a table: write [kv]");
     let both = text.replace("[kv]", "[bank]\n[kv]");
     let error = read(&both, &apps()).unwrap_err();
     assert!(error.contains("exactly one of [counter], [exchange], [kv], [bank]"), "{error}");

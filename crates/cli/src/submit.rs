@@ -16,8 +16,7 @@ use tercio_network::now;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 when every operation was executed and none was refused, 1 \
-                        when the application refused one (the others are tried) or the network \
-                        gave no result, 2 for words that make no operation.")]
+                        when the application refused one or the network gave no result, 2 for words that make no operation.")]
 pub(crate) struct SubmitArgs {
     #[command(flatten)]
     who: Who,

@@ -56,7 +56,10 @@ pub trait Transaction: Send + Sync {
     /// application's settings alone, since every replica makes the same store for itself.
     fn genesis(&self, _store: &mut Store) {}
 
-    /// Executes one operation on `view` and appends its result to `result`.
+    /// Executes one operation on `view` and appends its result to `result`. The results of a
+    /// package together fit a frame, 16 MiB, or their client never gets them. It must not panic,
+    /// whatever the bytes: every replica would, on the same operation, and again at each start,
+    /// until a mended program is installed.
     fn execute(
         &self,
         tx: &Operation,

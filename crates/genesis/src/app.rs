@@ -303,7 +303,8 @@ impl App {
     /// # Errors
     /// The first thing that does not.
     pub fn check(&self) -> Result<(), GenesisError> {
-        self.0.check().map_err(|why| GenesisError::App { name: self.name(), why })
+        let checked = self.guarded("is asked about its rules", || self.0.check())?;
+        checked.map_err(|why| GenesisError::App { name: self.name(), why })
     }
 
     /// The application in its first state.
@@ -312,11 +313,16 @@ impl App {
     /// When its rules make no sense, or its author's code panics over them.
     pub fn build(&self, suite: Suite) -> Result<Box<dyn Application>, GenesisError> {
         self.check()?;
-        // What it leaves behind is its own, and is dropped with it.
-        catch_unwind(AssertUnwindSafe(|| self.0.build(suite))).map_err(|panic| {
+        self.guarded("is built", || self.0.build(suite))
+    }
+
+    /// Runs an author's code, whose panic is an error that names the application. What it leaves
+    /// behind is its own, and is dropped with it.
+    fn guarded<T>(&self, when: &str, run: impl FnOnce() -> T) -> Result<T, GenesisError> {
+        catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
-            let why = format!("panics when it is built: {}", said.unwrap_or("no message"));
+            let why = format!("panics when it {when}: {}", said.unwrap_or("no message"));
             GenesisError::App { name: self.name(), why }
         })
     }

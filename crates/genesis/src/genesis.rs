@@ -123,6 +123,10 @@ fn take<'i>(table: &mut DeTable<'i>, keys: &[&str]) -> DeTable<'i> {
 fn read_app(source: &Source<'_>, rest: DeTable<'_>, apps: &Apps) -> Result<App, FileError> {
     let known = || apps.names().iter().map(|name| format!("[{name}]")).collect::<Vec<_>>();
     if let Some((name, _)) = rest.iter().find(|(_, value)| !value.get_ref().is_table()) {
+        if apps.kind(name.get_ref()).is_some() {
+            let what = format!("an application is a table: write [{0}]", name.get_ref());
+            return Err(source.error(name.span(), what));
+        }
         let keys = HEAD.into_iter().chain(apps.names()).chain(MEMBERS);
         let keys: Vec<_> = keys.map(|key| format!("`{key}`")).collect();
         let what =

@@ -72,6 +72,9 @@ pub struct ReplicaReport {
     pub transfer: Option<TransferReport>,
     /// When its log was lost: what keeps it from voting.
     pub learning: Option<String>,
+    /// Of such a one: whether it takes part again once another view begins.
+    #[serde(default)]
+    pub rejoins: bool,
     /// How states differ that others signed, the last of each replica.
     pub divergences: Vec<DivergenceReport>,
     /// Back-pressure: whether clients are refused as busy.
@@ -269,6 +272,8 @@ impl ReplicaReport {
             fetched_block_bytes: status.fetched_block_bytes,
             transfer: status.transfer.as_ref().map(TransferReport::from),
             learning: protocol.learning.as_ref().map(ToString::to_string),
+            rejoins: (protocol.learning.and_then(|learning| learning.floor))
+                .is_some_and(|floor| floor.seq <= protocol.stable),
             divergences: (status.divergences.iter())
                 .map(|(replica, divergence)| DivergenceReport {
                     replica: replica.0,

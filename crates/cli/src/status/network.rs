@@ -62,7 +62,10 @@ impl Network {
         let voters: Vec<&ReplicaReport> =
             up.iter().copied().filter(|report| !out.contains_key(&report.id)).collect();
         let stall = stall(&voters, voting, quorum);
-        let works = voting >= quorum && stall.is_none();
+        let back: Vec<u16> = out.keys().copied().filter(|id| states[id].rejoins()).collect();
+        // Those that time out replace the primary, and with the new view others vote again.
+        let works = voting + back.len() >= quorum && stall.is_none();
+        let lost = up.iter().filter(|report| report.learning.is_some() && !report.rejoins).count();
 
         let mut sentences: Vec<String> =
             out.iter().map(|(id, why)| format!("replica {id} {why}")).collect();
@@ -74,6 +77,15 @@ impl Network {
         sentences.extend(disagreement(&up));
         let vote = format!("{voting} of {n} replicas vote");
         let sum = match may_fail {
+            _ if voting < quorum && lost > f => format!(
+                "the network stands: {lost} replicas lost their logs, or have older copies of them, \
+                 and at most {f} may; docs/backup.md says what can be done"
+            ),
+            _ if voting < quorum && works => format!(
+                "no faults to spare: {vote}, and {} from the next view on, which the next request \
+                 brings about",
+                replicas(&back)
+            ),
             _ if voting < quorum => {
                 let ids: Vec<u16> = out.keys().copied().collect();
                 format!(

@@ -88,6 +88,13 @@ impl State {
         }
     }
 
+    /// Whether it cannot vote now and does from the next view on: it lost its log, and all that it
+    /// forgot lies below what is stable.
+    pub(super) fn rejoins(&self) -> bool {
+        self.report()
+            .is_some_and(|report| report.rejoins && !report.catching_up && halted(report).is_none())
+    }
+
     /// What it does, in a few words.
     pub(super) fn role(&self) -> String {
         match self {

@@ -342,3 +342,22 @@ fn replicas_elsewhere_are_known_by_when_they_were_heard() {
     assert_eq!(State::elsewhere(1, both.iter()).word(), "elsewhere");
     assert_eq!(State::elsewhere(1, both[..1].iter()).word(), "no link");
 }
+
+#[test]
+fn a_learner_that_votes_from_the_next_view_on_counts_for_that() {
+    let learner = |id, rejoins| {
+        let learning = Some("learner, since its log was lost".to_owned());
+        state(ReplicaReport { learning, rejoins, ..up(id) })
+    };
+    let down = || State::Down { since_ms: 1000, height: 7 };
+    let back = network(vec![state(up(0)), state(up(1)), learner(2, true), down()]);
+    assert!(back.works, "{:?}", back.sentences);
+    let last = back.sentences.last().unwrap();
+    assert!(last.contains("2 of 4 replicas vote, and replica 2 from the next view on"), "{last}");
+    let waits = network(vec![state(up(0)), state(up(1)), learner(2, false), down()]);
+    assert!(!waits.works, "{:?}", waits.sentences);
+    // More than may be: nothing that an operator brings back ends that.
+    let two = network(vec![state(up(0)), state(up(1)), learner(2, false), learner(3, false)]);
+    let last = two.sentences.last().unwrap();
+    assert!(!two.works && last.contains("2 replicas lost their logs"), "{last}");
+}
