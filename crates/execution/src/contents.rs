@@ -78,11 +78,16 @@ impl Contents {
         while self.0.pop_front_if(|known| known.end() <= floor).is_some() {}
         let offset = |n: u64| u32::try_from(n - first).expect("a package fits into a frame");
         let (from, to, digest) = (offset(numbers.start), offset(numbers.end), short(digest));
+        let known = Known { first, digest, from, to, reuses };
+        // Numbers rise, so a search is for a package that comes late or again.
+        if self.0.back().is_none_or(|last| last.first < first) {
+            return self.0.push_back(known);
+        }
         match self.find(first, digest) {
             Some(at) => self.0[at].to = to,
             None => {
                 let at = self.0.partition_point(|known| known.first <= first);
-                self.0.insert(at, Known { first, digest, from, to, reuses });
+                self.0.insert(at, known);
             }
         }
     }
