@@ -42,9 +42,12 @@ fn silence(peer: &Peer) -> u64 {
     peer.heard_ms.map_or(peer.since_ms, |heard| heard.min(peer.since_ms))
 }
 
-/// Whether `by` hears this peer.
+/// Whether `by` hears this peer. One that was started just now has not had the time to, and what it
+/// says of its links may be older than what clients were answered since.
 pub(super) fn hears(by: &ReplicaReport, peer: &Peer) -> bool {
-    peer.linked && silence(peer) < (QUIET_INTERVALS * by.idle_interval_ms).max(QUIET_MS)
+    let starts = !peer.linked && peer.heard_ms.is_none() && peer.problem.is_none();
+    let quiet = (QUIET_INTERVALS * by.idle_interval_ms).max(QUIET_MS);
+    (peer.linked || starts) && silence(peer) < quiet
 }
 
 impl State {

@@ -361,3 +361,17 @@ fn a_learner_that_votes_from_the_next_view_on_counts_for_that() {
     let last = two.sentences.last().unwrap();
     assert!(!two.works && last.contains("2 replicas lost their logs"), "{last}");
 }
+
+/// Whoever asks right after the start gets reports of replicas that have no links yet.
+#[test]
+fn replicas_that_start_are_not_cut_off() {
+    let peer = |id, since_ms| Peer { id, linked: false, since_ms, heard_ms: None, problem: None };
+    let starting = |id: u16, since_ms| {
+        let peers = (0..4).filter(|other| *other != id).map(|other| peer(other, since_ms));
+        state(ReplicaReport { peers: peers.collect(), ..up(id) })
+    };
+    let now = network((0..4).map(|id| starting(id, 100)).collect());
+    assert!(now.works, "{:?}", now.sentences);
+    let later = network((0..4).map(|id| starting(id, 10_000)).collect());
+    assert!(!later.works, "{:?}", later.sentences);
+}
