@@ -7,7 +7,7 @@
 //! idle network makes no progress for hours and is well.
 
 use super::seconds;
-use super::state::{State, hears};
+use super::state::{State, hears, starts};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tercio_replica::report::{DivergenceReport, KeyRange, ReplicaReport};
@@ -135,7 +135,10 @@ fn cannot_vote(states: &BTreeMap<u16, State>, quorum: usize) -> BTreeMap<u16, St
     }
     let mut cut_off = BTreeMap::new();
     for report in states.values().filter_map(State::report).filter(|r| voting(&r.id)) {
-        let heard = report.peers.iter().filter(|peer| voting(&peer.id) && hears(report, peer));
+        let heard = report
+            .peers
+            .iter()
+            .filter(|peer| voting(&peer.id) && (hears(report, peer) || starts(peer)));
         let heard = heard.count();
         if !report.peers.is_empty() && heard + 1 < quorum {
             let why = format!(

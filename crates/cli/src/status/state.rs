@@ -42,12 +42,15 @@ fn silence(peer: &Peer) -> u64 {
     peer.heard_ms.map_or(peer.since_ms, |heard| heard.min(peer.since_ms))
 }
 
-/// Whether `by` hears this peer. One that was started just now has not had the time to, and what it
-/// says of its links may be older than what clients were answered since.
+/// Whether `by` hears this peer.
 pub(super) fn hears(by: &ReplicaReport, peer: &Peer) -> bool {
-    let starts = !peer.linked && peer.heard_ms.is_none() && peer.problem.is_none();
-    let quiet = (QUIET_INTERVALS * by.idle_interval_ms).max(QUIET_MS);
-    (peer.linked || starts) && silence(peer) < quiet
+    peer.linked && silence(peer) < (QUIET_INTERVALS * by.idle_interval_ms).max(QUIET_MS)
+}
+
+/// Whether a replica that started just now has not had the time to hear this peer. What it says of
+/// its links may be older than what clients were answered since.
+pub(super) fn starts(peer: &Peer) -> bool {
+    !peer.linked && peer.heard_ms.is_none() && peer.since_ms < QUIET_MS
 }
 
 impl State {
