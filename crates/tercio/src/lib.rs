@@ -65,18 +65,10 @@
 //! applications that come along.
 //!
 //! ```no_run
-//! # use tercio::{Application, AppKind, Kind, NoRules, Suite};
-//! # struct Roll;
-//! # impl AppKind for Roll {
-//! #     const NAME: &'static str = "roll";
-//! #     const OPERATION: &'static str = "Ada";
-//! #     const QUESTION: &'static str = "Ada";
-//! #     type Rules = NoRules;
-//! #     fn build(_: &NoRules, _: Suite) -> Box<dyn Application> { unimplemented!() }
+//! # use tercio::{AppKind, Kind};
+//! # fn program<Roll: AppKind>() -> std::process::ExitCode {
+//! tercio::main(&[Kind::of::<Roll>()])
 //! # }
-//! fn main() -> std::process::ExitCode {
-//!     tercio::main(&[Kind::of::<Roll>()])
-//! }
 //! ```
 //!
 //! # A client
