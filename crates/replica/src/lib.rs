@@ -34,4 +34,4 @@ pub use node::{
     LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output, PeerStatus, VerifySettings,
 };
 pub use recover::Stages;
-pub use threads::{ReplicaHandle, start};
+pub use threads::{ReplicaHandle, start, start_with};

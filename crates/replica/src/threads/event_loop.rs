@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tercio_consensus::Instant;
 use tercio_consensus::pbft::Pbft;
+use tercio_consensus::{Instant, Protocol};
 use tercio_execution::{AppError, Application};
 use tercio_ledger::Removal;
 use tercio_transport::{Transport, TransportEvent};
@@ -65,9 +65,9 @@ fn hand_on<C>(commands: &mut VecDeque<C>, queue: &Sender<C>) -> bool {
     true
 }
 
-pub(super) struct LoopThread {
+pub(super) struct LoopThread<P: Protocol = Pbft> {
     pub(super) transport: Transport,
-    pub(super) order: OrderStage<Pbft>,
+    pub(super) order: OrderStage<P>,
     pub(super) log: Seat<LogStage, ToLog>,
     pub(super) execute: Seat<ExecuteStage, ToExecute>,
     /// Takes what is long, when execution sits here.
@@ -94,7 +94,7 @@ pub(super) struct LoopThread {
     pub(super) home: Box<dyn Home>,
 }
 
-impl LoopThread {
+impl<P: Protocol> LoopThread<P> {
     pub(super) fn run(mut self) -> Result<(), NodeError> {
         let result = self.turn_until_ended();
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.status();

@@ -24,7 +24,7 @@ mod upkeep;
 
 use crate::config::{Data, ReplicaConfig};
 use crate::stages::Stages;
-use crate::{Home, Layout, NodeError, NodeStatus, StartError};
+use crate::{Home, Layout, NodeError, NodeSettings, NodeStatus, StartError};
 use apart::{ExecuteThread, LogThread};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use event_loop::{LoopThread, Seat};
@@ -36,7 +36,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant as Monotonic;
-use tercio_consensus::Instant;
+use tercio_consensus::pbft::Pbft;
+use tercio_consensus::{Instant, Protocol};
 use tercio_execution::Application;
 use tercio_ledger::{DataDir, Identity};
 use tercio_transport::{Transport, Waker};
@@ -203,7 +204,7 @@ fn join(thread: JoinHandle<Result<(), NodeError>>) -> Result<(), NodeError> {
     })
 }
 
-/// Starts a replica: opens its files, listens, recovers, and runs.
+/// Starts a replica that orders with PBFT: opens its files, listens, recovers, and runs.
 ///
 /// `app` makes the application in its first state. When execution has a thread of its own, a
 /// second one is made, which looks at operations before they are ordered
@@ -214,6 +215,23 @@ fn join(thread: JoinHandle<Result<(), NodeError>>) -> Result<(), NodeError> {
 pub fn start(
     config: ReplicaConfig,
     app: impl Fn() -> Box<dyn Application>,
+) -> Result<ReplicaHandle, StartError> {
+    start_with(config, app, Stages::<Pbft>::open)
+}
+
+/// As [`start`], with the ordering protocol of the stages that `open` opens.
+///
+/// # Errors
+/// As [`start`], and when `open` fails.
+pub fn start_with<P: Protocol + 'static>(
+    config: ReplicaConfig,
+    app: impl Fn() -> Box<dyn Application>,
+    open: impl FnOnce(
+        &NodeSettings,
+        &dyn Home,
+        Box<dyn Application>,
+        Instant,
+    ) -> Result<Stages<P>, NodeError>,
 ) -> Result<ReplicaHandle, StartError> {
     let ReplicaConfig { node, listen, data, layout, limits } = config;
     let membership = node.membership.clone();
@@ -241,7 +259,7 @@ pub fn start(
     })?;
     let address = transport.local_addr().expect("it listens");
     let clock = Clock::new();
-    let stages = Stages::open(&node, &*home, app(), clock.now())?;
+    let stages = open(&node, &*home, app(), clock.now())?;
     let layout = layout.under(node.durability);
     let checker = layout.execution_apart().then(app);
 
