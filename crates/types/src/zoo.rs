@@ -87,6 +87,7 @@ switches! {
         F49SalvageSideFiles "a hole in a side file keeps a replica from starting",
         F50UnsyncedHoleIsTail "an unsynced hole in the log is damage",
         F51AskAfterRestart "a replica whose log went back votes at once",
+        F52OrderAhead "ordering waits for execution",
     }
 }
 

@@ -75,6 +75,7 @@ use tercio_types::{
     ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, View,
 };
 use tercio_wire::{EncodedBatch, Kind};
+use timers::Full;
 use view_change::Views;
 
 /// What a replica brings along from before a restart. The default is a fresh start.
@@ -110,6 +111,7 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     attestations: Attestations,
     learner: Learner,
     resend: Resend,
+    full: Full,
     out: Outbox,
 }
 
@@ -160,6 +162,7 @@ impl<T: VoteTable> Pbft<T> {
             attestations: Attestations::default(),
             learner: Learner::new(now, recovery.height),
             resend: Resend::new(&config, delivered, now),
+            full: Full::default(),
             out: Outbox::default(),
             config,
         };
@@ -372,6 +375,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
         // Whatever it was, it may have completed a quorum, freed the window or filled a batch.
         self.deliver();
         self.propose();
+        self.note_full();
         self.see_whether_learnt();
         if !stands(Defence::F04PersistBeforeSend) {
             self.keep_promises();

@@ -4,6 +4,15 @@ use super::resend::HELPED_AT_ONCE;
 use super::{Instant, Pbft, PbftMessage, Standing, VoteTable};
 use tercio_types::zoo::{Defence, stands};
 
+/// When the window was full.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Full {
+    /// Since when it is.
+    since: Option<Instant>,
+    /// When it was for long, and no more.
+    over: Instant,
+}
+
 impl<T: VoteTable> Pbft<T> {
     /// Rule T1: the oldest request that waits to be delivered is what a view is measured by (f18),
     /// of those that a correct primary can order (rule A4), and the oldest proposal that is not
@@ -14,9 +23,36 @@ impl<T: VoteTable> Pbft<T> {
         if changing || catching_up || !self.may_leave_now() || !stands(Defence::F18RequestTimers) {
             return None;
         }
+        if self.is_full() && stands(Defence::F52OrderAhead) {
+            return None;
+        }
         let proposed = self.slots.proposed_since(self.views.view());
         let since = [self.requests.pool().oldest(), proposed].into_iter().flatten().min()?;
-        Some(since + self.views.timeout(&self.config))
+        Some(since.max(self.full.over) + self.views.timeout(&self.config))
+    }
+
+    /// Rule T5: whether no primary could order anything: all numbers up to the high watermark are
+    /// delivered, or there is no room (rule W4), and the checkpoint that would move them was asked for.
+    /// What is missing is a quorum that has executed so far.
+    fn is_full(&self) -> bool {
+        let marks = self.slots.marks(&self.config);
+        self.checkpoints.last_due() > marks.low
+            && (marks.delivered >= marks.high || !self.slots.may_fill(&self.config))
+    }
+
+    /// Rule T5: when a primary can order again. It gets its whole time then, if it could not for long:
+    /// one that orders as fast as checkpoints become stable must not put the timers off.
+    pub(super) fn note_full(&mut self) {
+        match (self.is_full(), self.full.since) {
+            (true, None) => self.full.since = Some(self.now),
+            (false, Some(since)) => {
+                self.full.since = None;
+                if self.now.since(since) >= self.config.settings.view_timeout / 2 {
+                    self.full.over = self.now;
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Rule T3, for those that may leave.
