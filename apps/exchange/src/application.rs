@@ -2,9 +2,22 @@
 
 use crate::{Command, Exchange};
 use bytes::Bytes;
-use tercio_execution::{AppError, Application, Context, Operation, Replies, Snapshot, TreeTop};
+use std::sync::Arc;
+use tercio_execution::{
+    AppError, Application, Context, Operation, PreCheck, Replies, Snapshot, TreeTop,
+};
 use tercio_types::Digest;
 use tercio_wire::Encode;
+
+/// Only bytes that are no command are refused before they are ordered; every command gets an outcome.
+struct IsCommand;
+
+impl PreCheck for IsCommand {
+    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
+        let parsed = Command::parse(&Bytes::copy_from_slice(operation));
+        parsed.map(|_| ()).map_err(|reason| AppError(reason.to_string()))
+    }
+}
 
 impl Application for Exchange {
     fn execute(&mut self, _context: &Context, operations: &[Operation], replies: &mut Replies) {
@@ -19,10 +32,8 @@ impl Application for Exchange {
         self.answer(question)
     }
 
-    /// Only bytes that are no command are refused here; every command gets an outcome.
-    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
-        let parsed = Command::parse(&Bytes::copy_from_slice(operation));
-        parsed.map(|_| ()).map_err(|reason| AppError(reason.to_string()))
+    fn pre_check(&self) -> Arc<dyn PreCheck> {
+        Arc::new(IsCommand)
     }
 
     fn state_digest(&mut self) -> Digest {

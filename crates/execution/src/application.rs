@@ -3,6 +3,7 @@
 use crate::{Snapshot, TreeTop};
 use bytes::Bytes;
 use std::ops::Range;
+use std::sync::Arc;
 use tercio_types::{ClientId, Digest, Height, RequestSeq, Timestamp};
 use thiserror::Error;
 
@@ -87,6 +88,26 @@ impl Replies {
 #[error("{0}")]
 pub struct AppError(pub String);
 
+/// A cheap look at an operation before it is ordered: one that can never make sense need not be. Runs
+/// at each replica alone, on any of its threads, and knows nothing of the state; what passes may
+/// still fail when it is executed.
+pub trait PreCheck: Send + Sync {
+    /// Looks at an operation.
+    ///
+    /// # Errors
+    /// Why it can never make sense.
+    fn check(&self, operation: &[u8]) -> Result<(), AppError>;
+}
+
+/// The look of an application that takes whatever comes.
+struct TakesAll;
+
+impl PreCheck for TakesAll {
+    fn check(&self, _operation: &[u8]) -> Result<(), AppError> {
+        Ok(())
+    }
+}
+
 /// A batch before it is ordered, as an application with proposal hooks sees it.
 #[derive(Clone, Debug)]
 pub struct Proposal {
@@ -116,13 +137,9 @@ pub trait Application: Send {
     /// When the question makes no sense.
     fn query(&self, question: &[u8]) -> Result<Bytes, AppError>;
 
-    /// A cheap look at an operation before it is ordered: one that can never make sense need not
-    /// be. Runs at each replica alone; what passes may still fail in [`Self::execute`].
-    ///
-    /// # Errors
-    /// Why it can never make sense.
-    fn check(&self, _operation: &[u8]) -> Result<(), AppError> {
-        Ok(())
+    /// What looks at operations before they are ordered, on whatever thread that is done.
+    fn pre_check(&self) -> Arc<dyn PreCheck> {
+        Arc::new(TakesAll)
     }
 
     /// Primary only, when the network's settings ask for proposal hooks: which packages to keep,

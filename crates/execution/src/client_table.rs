@@ -24,6 +24,7 @@
 //!        the highest one executed; an empty item where nothing is executed
 //! ```
 
+use crate::chain::Admission;
 use crate::contents::Contents;
 use crate::{MerkleMap, Snapshot};
 use bytes::Bytes;
@@ -46,14 +47,6 @@ pub const KEPT_BYTES: usize = 1 << 20;
 const ARENA: usize = 4 << 10;
 
 const WHAT: &str = "client table";
-
-/// Whether an operation is to be executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
-    Fresh,
-    Duplicate,
-    Beyond,
-}
 
 /// A result as it stands in a reply, status byte first.
 type Kept = Bytes;
@@ -89,16 +82,6 @@ struct Entry {
 }
 
 impl Entry {
-    fn admission(&self, number: u64) -> Admission {
-        if self.executed.contains(RequestSeq(number)) {
-            Admission::Duplicate
-        } else if self.executed.is_beyond(RequestSeq(number)) {
-            Admission::Beyond
-        } else {
-            Admission::Fresh
-        }
-    }
-
     fn kept(&self, number: u64) -> Option<&Kept> {
         self.slots.get(usize::try_from(number.checked_sub(self.floor)?).ok()?)?.as_ref()
     }
@@ -230,7 +213,7 @@ impl Entry {
                 self.slots.push_back(None);
                 continue;
             }
-            if self.admission(number) != Admission::Duplicate {
+            if !self.executed.contains(RequestSeq(number)) {
                 return Err(DecodeError::NotCanonical(WHAT));
             }
             decode_result(result.clone())?;
@@ -278,31 +261,26 @@ impl ClientTable {
         }
     }
 
-    /// Decides on each operation of a package and takes the fresh ones as executed from here on.
+    /// Takes the numbers of a package that were found fresh as executed from here on.
     /// Gives whether all that is left of it is to say that its numbers were used by another one.
-    pub(crate) fn admit(&mut self, package: &Package, admissions: &mut Vec<Admission>) -> bool {
-        let before = admissions.len();
+    pub(crate) fn take(&mut self, package: &Package, admissions: &[Admission]) -> bool {
         let entry = Arc::make_mut(self.entries.entry(package.client).or_default());
-        admissions.extend(package.numbers().map(|seq| {
-            let admission = entry.admission(seq.0);
-            if admission == Admission::Fresh {
-                entry.executed.insert(seq);
-            }
-            admission
-        }));
-        let here = &admissions[before..];
         let numbers = package.first.0..package.end().0;
-        let reuses = here.contains(&Admission::Duplicate)
+        let reuses = admissions.contains(&Admission::Duplicate)
             && entry.contents.reuses(numbers.clone(), &package.digest);
         let fresh = |admission: &Admission| *admission == Admission::Fresh;
+        for (seq, _) in package.numbers().zip(admissions).filter(|(_, admission)| fresh(admission))
+        {
+            assert!(entry.executed.insert(seq), "the chain and the table know the same numbers");
+        }
         if let (Some(from), Some(last)) =
-            (here.iter().position(fresh), here.iter().rposition(fresh))
+            (admissions.iter().position(fresh), admissions.iter().rposition(fresh))
         {
             let (from, end) = (numbers.start + from as u64, numbers.start + last as u64 + 1);
             let digest = &package.digest;
             entry.contents.executed(numbers.start, from..end, digest, reuses, entry.floor);
         }
-        let beyond = here.contains(&Admission::Beyond);
+        let beyond = admissions.contains(&Admission::Beyond);
         self.dirty.insert(package.client);
         reuses && !beyond
     }
@@ -328,7 +306,7 @@ impl ClientTable {
 
     /// Whether the number was executed.
     pub(crate) fn executed(&self, client: ClientId, seq: RequestSeq) -> bool {
-        self.entries.get(&client).is_some_and(|e| e.admission(seq.0) == Admission::Duplicate)
+        self.entries.get(&client).is_some_and(|entry| entry.executed.contains(seq))
     }
 
     /// The result of an executed number with its status byte, while it is kept.
@@ -408,9 +386,7 @@ mod tests {
             digest: Digest::NULL,
             auth: Authenticator::Mac(Tag::default()),
         };
-        let mut admissions = Vec::new();
-        table.admit(&package, &mut admissions);
-        assert_eq!(admissions, [Admission::Fresh]);
+        table.take(&package, &[Admission::Fresh]);
         table.keep(package.client, package.first, b"\0result");
     }
 

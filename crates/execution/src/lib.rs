@@ -7,15 +7,20 @@
 //!
 //! Architecture invariant: nothing here knows consensus.
 
+mod answers;
 mod application;
+mod chain;
 mod chunk;
 mod client_table;
 mod contents;
 mod engine;
+mod execution;
+mod executor;
 mod key_bits;
 mod merkle_map;
 mod pages;
 mod reasons;
+mod restore;
 mod snapshot;
 mod store;
 mod system;
@@ -24,14 +29,16 @@ mod transaction;
 mod tree;
 mod trie;
 
-pub use application::{AppError, Application, Context, Operation, Proposal, Replies};
+pub use answers::PackageReply;
+pub use application::{AppError, Application, Context, Operation, PreCheck, Proposal, Replies};
+pub use chain::{Chain, LATEST, Ordered, OrderedBlock};
 pub use chunk::CHUNK_BYTES;
 pub use client_table::{KEPT_BYTES, KEPT_REPLIES};
-pub use engine::{
-    APP, CLIENT, Divergence, ENGINE, Engine, Executed, LATEST, PackageReply, RestoreError,
-    engine_chunk_holds,
-};
+pub use engine::{Divergence, Engine, ReplayError};
+pub use execution::{Executed, ExecutedBlock, Execution, Late};
+pub use executor::{Executor, ExecutorFault, InProcess, Run, Wake, Work};
 pub use merkle_map::MerkleMap;
+pub use restore::{APP, CLIENT, ENGINE, RestoreError, engine_chunk_holds};
 pub use snapshot::Snapshot;
 pub use store::Store;
 pub use system::membership_digest;

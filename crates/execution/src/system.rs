@@ -19,7 +19,7 @@ use tercio_types::{ClientId, ClientInfo, Digest, Membership, ReplicaId, Signatur
 use tercio_wire::{Decode, ResultStatus, approval_key};
 
 /// What a system operation does.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Adds this client to the membership.
     Add(ClientId, Box<ClientInfo>),

@@ -4,9 +4,12 @@
 //! transaction touches. [`Keyed`] executes one transaction after the other, which makes an
 //! [`Application`] of a [`Transaction`].
 
-use crate::{AppError, Application, Context, Operation, Replies, Snapshot, Store, TreeTop};
+use crate::{
+    AppError, Application, Context, Operation, PreCheck, Replies, Snapshot, Store, TreeTop,
+};
 use bytes::Bytes;
 use std::cell::OnceCell;
+use std::sync::Arc;
 use tercio_types::{Digest, Suite};
 
 /// What becomes of a transaction's writes.
@@ -80,7 +83,7 @@ pub trait Transaction: Send + Sync {
     /// When the question makes no sense.
     fn query(&self, question: &[u8], store: &Store) -> Result<Bytes, AppError>;
 
-    /// A cheap look at an operation before it is ordered (see [`Application::check`]).
+    /// A cheap look at an operation before it is ordered (see [`PreCheck`]).
     ///
     /// # Errors
     /// Why it can never make sense.
@@ -153,7 +156,7 @@ impl StateView<'_> {
 /// The serial executor: an [`Application`] that runs a [`Transaction`] for each operation, in
 /// order.
 pub struct Keyed<T> {
-    logic: T,
+    logic: Arc<T>,
     suite: Suite,
     /// Made at its first use: not when it is restored, or only asked for checks.
     store: OnceCell<Store>,
@@ -164,7 +167,7 @@ impl<T: Transaction> Keyed<T> {
     /// `logic` over the store that its network begins with.
     #[must_use]
     pub fn new(logic: T, suite: Suite) -> Self {
-        Self { logic, suite, store: OnceCell::new(), undo: Vec::new() }
+        Self { logic: Arc::new(logic), suite, store: OnceCell::new(), undo: Vec::new() }
     }
 
     fn store(&self) -> &Store {
@@ -181,7 +184,16 @@ impl<T: Transaction> Keyed<T> {
     }
 }
 
-impl<T: Transaction> Application for Keyed<T> {
+/// The look that a transaction takes at operations.
+struct Look<T>(Arc<T>);
+
+impl<T: Transaction> PreCheck for Look<T> {
+    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
+        self.0.check(operation)
+    }
+}
+
+impl<T: Transaction + 'static> Application for Keyed<T> {
     fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
         self.store();
         let Self { logic, store, undo, .. } = self;
@@ -200,8 +212,8 @@ impl<T: Transaction> Application for Keyed<T> {
         self.logic.query(question, self.store())
     }
 
-    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
-        self.logic.check(operation)
+    fn pre_check(&self) -> Arc<dyn PreCheck> {
+        Arc::new(Look(self.logic.clone()))
     }
 
     fn state_digest(&mut self) -> Digest {

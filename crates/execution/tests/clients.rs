@@ -129,10 +129,12 @@ fn an_approved_client_is_a_member_and_a_checkpoint_says_so() {
     let alice = ClientInfo::new(secret(50).public());
     let signing = Some(SigningSecret::generate(Scheme::EcdsaP256).unwrap().public());
     let bob = ClientInfo { signing, ..ClientInfo::new(secret(51).public()) };
-    let before = engine.checkpoint(engine.seq());
+    let seq = engine.seq();
+    let before = engine.checkpoint(seq);
     assert_eq!(ask(&mut engine, &add(&alice, &[1, 3])), number(5));
     assert_eq!(engine.membership().client(ClientId(5)), Some(&alice));
-    let after = engine.checkpoint(engine.seq());
+    let seq = engine.seq();
+    let after = engine.checkpoint(seq);
     assert_ne!(before.membership, after.membership);
     assert_ne!(before.clients, after.clients);
     assert_eq!(after.membership, membership_digest(engine.membership()));
@@ -245,7 +247,8 @@ fn a_snapshot_brings_added_clients_and_a_lie_about_them_is_refused() {
     for i in 50..53 {
         ask(&mut engine, &add(&ClientInfo::new(secret(i).public()), &[0, 1]));
     }
-    let checkpoint = engine.checkpoint(engine.seq());
+    let seq = engine.seq();
+    let checkpoint = engine.checkpoint(seq);
     let chunks: Vec<_> = engine.snapshot().collect();
     let mut restored = self::engine();
     restored.restore(&checkpoint, &chunks).unwrap();

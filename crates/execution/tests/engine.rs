@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tercio_crypto::{SecretKey, hash, merkle_root};
 use tercio_execution::{
-    AppError, Application, Context, Engine, KEPT_BYTES, KEPT_REPLIES, LATEST, Operation,
-    PackageReply, Proposal, Replies, RestoreError, Snapshot, membership_digest,
+    AppError, Application, Context, Engine, ExecutedBlock, KEPT_BYTES, KEPT_REPLIES, LATEST,
+    Operation, PackageReply, PreCheck, Proposal, ReplayError, Replies, RestoreError, Snapshot,
+    membership_digest,
 };
 use tercio_types::{
     Authenticator, Batch, ChainId, ClientId, Digest, EMPTY_ROOT, Epoch, FaultModel, Height, Member,
     Membership, OpKind, Ops, Package, ReplicaId, RequestSeq, SeqNum, Suite, Tag, Timestamp, WINDOW,
 };
-use tercio_wire::{Encode, OpResult, block_hash, decode_results, results_digest};
+use tercio_wire::{Encode, EncodedBatch, OpResult, block_hash, decode_results, results_digest};
 
 const SUITE: Suite = Suite::Sha256Ed25519;
 const CHAIN: ChainId = ChainId([3; 32]);
@@ -33,6 +34,14 @@ struct Journal {
     history: Vec<(ClientId, RequestSeq)>,
     contexts: Vec<Context>,
     state: Vec<u8>,
+}
+
+struct NotBad;
+
+impl PreCheck for NotBad {
+    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
+        if operation == b"bad" { Err(AppError("bad".into())) } else { Ok(()) }
+    }
 }
 
 impl Application for Journal {
@@ -57,8 +66,8 @@ impl Application for Journal {
         Ok(Bytes::copy_from_slice(&self.state))
     }
 
-    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
-        if operation == b"bad" { Err(AppError("bad".into())) } else { Ok(()) }
+    fn pre_check(&self) -> Arc<dyn PreCheck> {
+        Arc::new(NotBad)
     }
 
     /// Keeps packages of even index only, the last first; names one twice and one that is not
@@ -126,6 +135,18 @@ fn batch(time: u64, packages: Vec<Package>) -> Batch {
 
 fn digest_of(batch: &Batch) -> Digest {
     hash(SUITE, &[&batch.to_bytes()])
+}
+
+fn body(batch: &Batch) -> EncodedBatch {
+    EncodedBatch::new(batch.clone(), SUITE)
+}
+
+/// In which field a header is not what execution gives.
+fn diverges(replayed: Result<(), ReplayError>) -> &'static str {
+    match replayed.unwrap_err() {
+        ReplayError::Divergence(divergence) => divergence.field,
+        ReplayError::Executor(fault) => panic!("{fault}"),
+    }
 }
 
 /// Executes `batches` under the numbers 1, 2 ..
@@ -303,7 +324,7 @@ fn headers_chain_and_carry_nothing_local() {
     let mut blocks = expected.iter();
     for (seq, batch) in (1..).zip(&batches) {
         let executed = engine.execute(SeqNum(seq), batch, digest_of(batch));
-        let Some(header) = executed.block else { continue };
+        let Some(ExecutedBlock { header, .. }) = executed.block else { continue };
         let &(at, time, ops) = blocks.next().unwrap();
         height += 1;
         assert_eq!((header.seq, header.height), (SeqNum(at), Height(height)));
@@ -344,7 +365,7 @@ fn with_a_lag_headers_carry_the_results_and_state_of_that_height() {
         let mut after = vec![(EMPTY_ROOT, EMPTY_ROOT)];
         for n in 1..10u64 {
             let batch = batch(n, vec![package(1, n, 1)]);
-            let header = engine.execute(SeqNum(n), &batch, digest_of(&batch)).block.unwrap();
+            let header = engine.execute(SeqNum(n), &batch, digest_of(&batch)).block.unwrap().header;
             let due = after[(n as usize).saturating_sub(usize::from(lag))];
             assert_eq!((header.results, header.state), due, "height {n}, lag {lag}");
             let checkpoint = engine.checkpoint(SeqNum(n));
@@ -436,11 +457,12 @@ fn replay_repeats_the_chain_or_names_the_difference() {
         let mut first = engine(lag);
         let mut headers = Vec::new();
         for (seq, batch) in (1..).zip(&batches) {
-            headers.extend(first.execute(SeqNum(seq), batch, digest_of(batch)).block);
+            let executed = first.execute(SeqNum(seq), batch, digest_of(batch));
+            headers.extend(executed.block.map(|block| block.header));
         }
         let mut again = engine(lag);
         for (header, batch) in headers.iter().zip(&batches) {
-            again.replay(header, batch).unwrap();
+            again.replay(header, body(batch)).unwrap();
         }
         let end = SeqNum(7);
         assert_eq!(first.checkpoint(end), again.checkpoint(end));
@@ -460,21 +482,24 @@ fn replay_repeats_the_chain_or_names_the_difference() {
             let mut fresh = engine(lag);
             let mut header = headers[0].clone();
             change(&mut header);
-            assert_eq!(fresh.replay(&header, &batches[0]).unwrap_err().field, field);
+            assert_eq!(diverges(fresh.replay(&header, body(&batches[0]))), field);
             assert_eq!(fresh.height(), Height(0), "nothing was executed");
-            fresh.replay(&headers[0], &batches[0]).unwrap();
+            fresh.replay(&headers[0], body(&batches[0])).unwrap();
             let mut late = headers[1].clone();
             late.seq = SeqNum(1);
-            assert_eq!(fresh.replay(&late, &batches[1]).unwrap_err().field, "seq");
+            assert_eq!(diverges(fresh.replay(&late, body(&batches[1]))), "seq");
         }
         // What the header cannot show yet shows `lag` above, or in the checkpoint.
         let mut other = engine(lag);
-        other.replay(&headers[0], &batch(10, vec![package(2, 1, 1)])).unwrap();
-        other.replay(&headers[1], &batches[1]).unwrap();
-        let third = other.replay(&headers[2], &batches[2]);
-        assert_eq!(third.err().map(|e| e.field), (lag == 2).then_some("results"));
+        other.replay(&headers[0], body(&batch(10, vec![package(2, 1, 1)]))).unwrap();
+        other.replay(&headers[1], body(&batches[1])).unwrap();
+        let third = other.replay(&headers[2], body(&batches[2]));
+        assert_eq!(third.is_err(), lag == 2);
+        if lag == 2 {
+            assert_eq!(diverges(third), "results");
+        }
         if lag == 0 {
-            (3..7).for_each(|i| other.replay(&headers[i], &batches[i]).unwrap());
+            (3..7).for_each(|i| other.replay(&headers[i], body(&batches[i])).unwrap());
             let (ours, theirs) = (other.checkpoint(end), first.checkpoint(end));
             assert_eq!(ours.block, theirs.block);
             assert_ne!((ours.results, ours.state), (theirs.results, theirs.state));
@@ -546,7 +571,8 @@ fn an_application_builds_and_vetoes_proposals() {
     assert_eq!(engine.validate_proposal(&all), Err(AppError("package 4 is bad".into())));
     all.packages.pop();
     assert_eq!(engine.validate_proposal(&all), Ok(()));
-    assert!(engine.check(b"bad").is_err() && engine.check(b"good").is_ok());
+    let check = engine.pre_check();
+    assert!(check.check(b"bad").is_err() && check.check(b"good").is_ok());
     assert_eq!(engine.height(), Height(0), "the hooks order and execute nothing");
 }
 

@@ -377,7 +377,7 @@ impl App {
         self.0.answer(bytes)
     }
 
-    /// What replicas ask of an operation before they order it ([`Application::check`]), and why they
+    /// What replicas ask of an operation before they order it ([`tercio_execution::PreCheck`]), and why they
     /// would refuse it, which their REJECT does not say. It has the application's rules, and
     /// nothing of the content that a network begins with.
     ///
@@ -387,8 +387,8 @@ impl App {
         &self,
         suite: Suite,
     ) -> Result<impl Fn(&[u8]) -> Result<(), String> + use<>, GenesisError> {
-        let app = self.0.without_content().build(suite)?;
-        Ok(move |operation: &[u8]| app.check(operation).map_err(|why| why.to_string()))
+        let look = self.0.without_content().build(suite)?.pre_check();
+        Ok(move |operation: &[u8]| look.check(operation).map_err(|why| why.to_string()))
     }
 }
 

@@ -346,8 +346,8 @@ pub fn client_home(dir: &Path, name: &str) -> PathBuf {
 pub fn start(config: ReplicaConfig, genesis: &Genesis) -> Result<ReplicaHandle, NetworkError> {
     let id = config.node.me.0;
     let (app, suite) = (genesis.app.clone(), genesis.suite);
-    let build = move || app.build(suite).expect("the genesis was checked");
-    tercio_replica::start(config, build).map_err(|error| NetworkError::Start { id, error })
+    let app = app.build(suite).expect("the genesis was checked");
+    tercio_replica::start(config, app).map_err(|error| NetworkError::Start { id, error })
 }
 
 /// The replicas of a network that run.

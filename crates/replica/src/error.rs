@@ -3,7 +3,7 @@
 use std::io;
 use tercio_consensus::pbft::RecoverError;
 use tercio_crypto::sm2::Unavailable;
-use tercio_execution::{Divergence, RestoreError};
+use tercio_execution::{Divergence, ExecutorFault, ReplayError, RestoreError};
 use tercio_ledger::{DataDirError, LedgerError};
 use tercio_sync::BeyondRepair;
 use tercio_sync::transfer::KeepError;
@@ -31,6 +31,16 @@ pub enum NodeError {
          is not deterministic"
     )]
     Divergence(#[from] Divergence),
+    /// What executes broke its contract.
+    #[error(
+        "{name}, which executes, does not do as it must: {fault}; mend it, and start this replica again"
+    )]
+    Executor {
+        /// What executes.
+        name: &'static str,
+        /// How.
+        fault: ExecutorFault,
+    },
     /// A quorum certified another state than ours.
     #[error(
         "our state at number {seq} (height {height}) is not the one that a quorum certified \
@@ -140,4 +150,14 @@ pub enum StartError {
     /// The system gives no thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+}
+
+impl NodeError {
+    /// Why a block was not executed again by `name`.
+    pub(crate) fn of_replay(name: &'static str, error: ReplayError) -> Self {
+        match error {
+            ReplayError::Divergence(divergence) => Self::Divergence(divergence),
+            ReplayError::Executor(fault) => Self::Executor { name, fault },
+        }
+    }
 }

@@ -12,7 +12,7 @@ use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Instant, Protocol, Settings, Status};
 use tercio_crypto::sm2::Backend;
 use tercio_crypto::{Checked, SecretKey, Signer};
-use tercio_execution::Application;
+use tercio_execution::Executor;
 use tercio_ledger::{BlockLogSettings, WalSettings};
 use tercio_sync::transfer::TransferStatus;
 use tercio_sync::{Divergence, RepairStatus, SyncSettings};
@@ -211,10 +211,10 @@ impl<S: Home + 'static> Node<S, Pbft> {
     pub fn open(
         settings: NodeSettings,
         home: S,
-        app: Box<dyn Application>,
+        executor: impl Into<Box<dyn Executor>>,
         now: Instant,
     ) -> Result<Self, NodeError> {
-        let stages = Stages::open(&settings, &home, app, now)?;
+        let stages = Stages::open(&settings, &home, executor, now)?;
         Ok(Self::new(stages, home, settings.durability))
     }
 }
@@ -227,11 +227,11 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
     pub fn with_protocol(
         settings: NodeSettings,
         home: S,
-        app: Box<dyn Application>,
+        executor: impl Into<Box<dyn Executor>>,
         now: Instant,
         make: impl FnOnce(Signer, Recovery) -> Result<P, NodeError>,
     ) -> Result<Self, NodeError> {
-        let stages = Stages::with_protocol(&settings, &home, app, now, make)?;
+        let stages = Stages::with_protocol(&settings, &home, executor, now, make)?;
         Ok(Self::new(stages, home, settings.durability))
     }
 
@@ -249,11 +249,13 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
     /// Takes a frame that came from `from`. One with signatures is verified with others when
     /// enough have come, and in [`Self::step`]. What does not verify is dropped and counted.
     pub fn handle_frame(&mut self, from: Principal, bytes: &Bytes, now: Instant) {
-        let Stages { order, execute, outbox, .. } = &mut self.stages;
-        let check = |op: &[u8]| execute.check(op);
-        let mut result = order.handle_frame(from, bytes, &check, now, outbox);
+        let Stages { order, outbox, .. } = &mut self.stages;
+        if !order.reads() {
+            return;
+        }
+        let mut result = order.handle_frame(from, bytes, now, outbox);
         if result.is_ok() && order.must_verify(false, now) {
-            result = order.verify(&check, now, outbox);
+            result = order.verify(now, outbox);
         }
         self.note(result);
     }
@@ -320,8 +322,7 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
 impl<P: Protocol> Stages<P> {
     /// Verifies what waits for it.
     fn verify(&mut self, now: Instant) -> Result<(), NodeError> {
-        let Self { order, execute, outbox, .. } = self;
-        order.verify(&|op: &[u8]| execute.check(op), now, outbox)
+        self.order.verify(now, &mut self.outbox)
     }
 
     /// Runs all stages on this thread until nothing is left but frames to send, and what the log is to
@@ -330,6 +331,8 @@ impl<P: Protocol> Stages<P> {
     /// # Errors
     /// When the replica must stop.
     fn run(&mut self, commits: &mut Commits, now: Instant) -> Result<(), NodeError> {
+        // What an executor elsewhere has done meanwhile.
+        self.execute.progress(&mut self.outbox)?;
         loop {
             let out: &mut Outbox = &mut self.outbox;
             if let Some(command) = out.execute.pop_front() {

@@ -17,14 +17,14 @@ use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Event, Instant, Protocol};
 use tercio_crypto::{BatchVerifier, Instance, Keyring, Signer};
-use tercio_execution::{Application, Engine};
+use tercio_execution::{Engine, Executor};
 use tercio_ledger::{
     BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, StoredSnapshot, Wal, WalSettings,
 };
 use tercio_sync::transfer::message::bounded_chain_bytes;
 use tercio_sync::{Head, Sync, SyncSetup, Tip, buffer_bytes};
-use tercio_types::{Batch, CertifiedCheckpoint, Checkpoint, Height, Principal, SeqNum};
-use tercio_wire::Decode;
+use tercio_types::{CertifiedCheckpoint, Checkpoint, Height, Principal, SeqNum};
+use tercio_wire::EncodedBatch;
 
 /// All stages of a replica, with what they want done first.
 pub struct Stages<P: Protocol = Pbft> {
@@ -46,10 +46,10 @@ impl Stages<Pbft> {
     pub fn open(
         settings: &NodeSettings,
         home: &dyn Home,
-        app: Box<dyn Application>,
+        executor: impl Into<Box<dyn Executor>>,
         now: Instant,
     ) -> Result<Self, NodeError> {
-        Self::with_protocol(settings, home, app, now, |signer, recovery| {
+        Self::with_protocol(settings, home, executor, now, |signer, recovery| {
             let NodeSettings { me, membership, consensus, .. } = settings;
             let consensus = consensus.clone();
             Ok(Pbft::new(*me, membership.clone(), signer, consensus, recovery, now)?)
@@ -65,7 +65,7 @@ impl<P: Protocol> Stages<P> {
     pub fn with_protocol(
         settings: &NodeSettings,
         home: &dyn Home,
-        app: Box<dyn Application>,
+        executor: impl Into<Box<dyn Executor>>,
         now: Instant,
         make: impl FnOnce(Signer, Recovery) -> Result<P, NodeError>,
     ) -> Result<Self, NodeError> {
@@ -85,7 +85,7 @@ impl<P: Protocol> Stages<P> {
             wal.begin()?;
         }
 
-        let mut engine = Engine::new(app, membership.clone(), settings.lag);
+        let mut engine = Engine::over(executor.into(), membership.clone(), settings.lag);
         let mut rhythm = Rhythm::new(settings.snapshot_every, settings.snapshot_bytes);
         let mut stable = blocks.latest_certificate()?;
         let alone = membership.n() == 1;
@@ -145,7 +145,9 @@ impl<P: Protocol> Stages<P> {
         let recovery =
             Recovery { records, lost_log, stable, delivered, height, ask_first, windows };
         let protocol = make(keyring.signer(), recovery)?;
-        let execute = ExecuteStage::new(settings.me, keyring.clone(), engine, delivered, rhythm);
+        let pre_check = engine.pre_check();
+        let (chain, execution) = engine.split();
+        let execute = ExecuteStage::new(settings.me, keyring.clone(), execution, delivered, rhythm);
         let sync = Sync::new(SyncSetup {
             me: settings.me,
             membership: membership.clone(),
@@ -155,7 +157,15 @@ impl<P: Protocol> Stages<P> {
             scrub_bytes: settings.scrub_bytes,
             head,
         });
-        let mut order = OrderStage::new(settings.me, keyring, protocol, sync, settings.verify);
+        let mut order = OrderStage::new(
+            settings.me,
+            keyring,
+            protocol,
+            sync,
+            settings.verify,
+            chain,
+            pre_check,
+        );
         let log = LogStage::new(suite, wal, blocks, snapshots, staging);
         let mut outbox = Outbox { membership: Some(membership), ..Outbox::default() };
         let damaged = (0..passed_over).map(|_| ToOrder::Dropped("snapshot_damaged"));
@@ -237,12 +247,14 @@ impl Replay<'_> {
             };
             self.pass(block.header.seq)?;
             let suite = block.header.suite;
-            let batch = Batch::from_bytes(&block.body, suite)
+            let body = EncodedBatch::from_bytes(block.body, block.header.body, suite)
                 .map_err(|why| NodeError::Body { height, why })?;
-            self.engine.replay(&block.header, &batch)?;
-            self.rhythm.block(block.body.len());
+            let (asks, bytes) = (body.batch.checkpoint, body.bytes.len());
+            let replayed = self.engine.replay(&block.header, body);
+            replayed.map_err(|why| NodeError::of_replay(self.engine.app_name(), why))?;
+            self.rhythm.block(bytes);
             let seq = block.header.seq;
-            if batch.checkpoint && seq > self.stable_seq() && !seq.0.is_multiple_of(self.interval) {
+            if asks && seq > self.stable_seq() && !seq.0.is_multiple_of(self.interval) {
                 self.checkpoints.push(self.engine.checkpoint(seq));
             }
         }

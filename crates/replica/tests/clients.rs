@@ -56,7 +56,7 @@ fn add(net: &mut Net<Pbft>, asker: &Asker, first: u64) {
 
 fn knows(net: &Net<Pbft>, i: usize) -> bool {
     let node = net.nodes[i].as_ref().unwrap();
-    node.stages().execute.engine().membership().client(NEW).is_some()
+    node.stages().execute.execution().membership().client(NEW).is_some()
 }
 
 /// The added client's request under MACs, which all four check and all four answer under theirs.

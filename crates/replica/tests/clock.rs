@@ -11,7 +11,7 @@ use tercio_types::Timestamp;
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn time(net: &Net, i: usize) -> Timestamp {
-    net.nodes[i].as_ref().unwrap().stages().execute.engine().time()
+    net.nodes[i].as_ref().unwrap().stages().execute.execution().time()
 }
 
 /// Orders `count` requests; each takes agreed time forward, everywhere.

@@ -32,7 +32,7 @@ fn alone(
     node.ledger.wal.ahead_bytes = 2 << 10;
     let config = ReplicaConfig::new(node, listener.local_addr().unwrap());
     let (listen, data, layout) = (listener.into(), Data::Memory(storage), Layout::LogApart);
-    start(ReplicaConfig { listen, data, layout, ..config }, counter).unwrap()
+    start(ReplicaConfig { listen, data, layout, ..config }, counter()).unwrap()
 }
 
 /// After each result the power fails on a copy of the disk. How many of the copies lack what the

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use tercio_consensus::{Delivery, Effect, Event, Instant, PersistId, Protocol, Status};
 use tercio_counter::Counter;
 use tercio_crypto::Claim;
-use tercio_execution::{AppError, Application, Context, Operation, Proposal, Replies, Snapshot};
+use tercio_execution::{
+    AppError, Application, Context, Operation, PreCheck, Proposal, Replies, Snapshot,
+};
 use tercio_replica::NodeSettings;
 use tercio_types::{
     Batch, Digest, Principal, ReplicaId, SeqNum, SignatureBytes, Suite, Timestamp, View,
@@ -134,6 +136,14 @@ struct Choosy {
     inner: Counter,
 }
 
+struct NoNonsense;
+
+impl PreCheck for NoNonsense {
+    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
+        if operation == b"nonsense" { Err(AppError("nonsense".into())) } else { Ok(()) }
+    }
+}
+
 impl Application for Choosy {
     fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
         self.inner.execute(context, operations, replies);
@@ -143,8 +153,8 @@ impl Application for Choosy {
         self.inner.query(question)
     }
 
-    fn check(&self, operation: &[u8]) -> Result<(), AppError> {
-        if operation == b"nonsense" { Err(AppError("nonsense".into())) } else { Ok(()) }
+    fn pre_check(&self) -> Arc<dyn PreCheck> {
+        Arc::new(NoNonsense)
     }
 
     fn build_proposal(&mut self, proposal: &Proposal) -> Vec<usize> {

@@ -36,7 +36,7 @@ fn chain() -> (Vec<ToLog>, Arc<CertifiedCheckpoint>) {
         let batch = Batch { time: Timestamp(seq), checkpoint: false, packages };
         let batch = EncodedBatch::new(batch, Suite::default());
         let executed = engine.execute(SeqNum(seq), &batch.batch, batch.digest);
-        ToLog::Block { header: executed.block.unwrap(), body: batch.bytes }
+        ToLog::Block { header: executed.block.unwrap().header, body: batch.bytes }
     };
     let blocks = (1..=BLOCKS).map(block).collect();
     let checkpoint = engine.checkpoint(SeqNum(BLOCKS));

@@ -25,7 +25,7 @@ fn load_error(dir: &Path) -> String {
 }
 
 fn start_error(config: ReplicaConfig) -> String {
-    start(config, running::counter).unwrap_err().to_string()
+    start(config, running::counter()).unwrap_err().to_string()
 }
 
 /// Changes a file of the home and says what loading says.
@@ -57,7 +57,7 @@ fn a_home_is_loaded_as_it_was_made() {
     let mode = fs::metadata(dir.path().join(KEY_FILE)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let config = ReplicaConfig { listen: listener().into(), ..config };
-    start(config, running::counter).unwrap().stop().unwrap();
+    start(config, running::counter()).unwrap().stop().unwrap();
     let again = create_home(dir.path(), ReplicaId(1), &genesis, &secret(1), "");
     let expected = format!(
         "{} exists already and is not written over; name a new directory",
@@ -246,7 +246,7 @@ fn directories_that_are_not_ours() {
     fs::remove_file(data.join("thesis.tex")).unwrap();
 
     // It is in use.
-    let handle = start(load(), running::counter).unwrap();
+    let handle = start(load(), running::counter()).unwrap();
     assert_eq!(
         start_error(load()),
         format!("{} is in use by another process; stop that one first", data.display())
@@ -306,7 +306,8 @@ fn a_lost_data_directory_makes_a_learner() {
     let run = || {
         let (config, _) = ReplicaConfig::load(dir.path(), &tercio_registry::apps()).unwrap();
         let handle =
-            start(ReplicaConfig { listen: listener().into(), ..config }, running::counter).unwrap();
+            start(ReplicaConfig { listen: listener().into(), ..config }, running::counter())
+                .unwrap();
         let learning = handle.status().protocol.learning;
         handle.stop().unwrap();
         learning.map(|learning| learning.to_string())
@@ -360,7 +361,7 @@ fn a_failed_write_stops_one_replica_and_no_other() {
         let config = net.config(3);
         let config =
             ReplicaConfig { data: Data::Memory(disk.clone()), listen: listener().into(), ..config };
-        let handle = start(config, running::counter).unwrap();
+        let handle = start(config, running::counter()).unwrap();
         disk.full_after(0);
         let mut client = net.client(running::CLIENT);
         for i in 1..=10 {

@@ -51,12 +51,11 @@ fn stages(gather: Duration) -> Stages<Pbft> {
 fn what_waits_is_verified_when_nothing_comes_or_time_is_over() {
     let asker = Asker::new(CLIENT, &membership(4));
     let mut stages = stages(Duration::from_micros(200));
-    let Stages { order, execute, outbox, .. } = &mut stages;
-    let check = |op: &[u8]| execute.check(op);
+    let Stages { order, outbox, .. } = &mut stages;
     let at = |us: u64| Instant(1_000_000_000 + us * 1000);
     let client = Principal::Client(CLIENT);
     let take = |request: &Bytes, us: u64, order: &mut OrderStage<Pbft>, out: &mut Outbox| {
-        order.handle_frame(client, request, &check, at(us), out).unwrap();
+        order.handle_frame(client, request, at(us), out).unwrap();
     };
     assert!(!order.gathers() && !order.must_verify(true, at(0)), "nothing waits");
 
@@ -64,7 +63,7 @@ fn what_waits_is_verified_when_nothing_comes_or_time_is_over() {
     take(&asker.request(1, 0, &[b"op"]), 0, order, outbox);
     assert!(order.gathers() && !order.must_verify(false, at(0)));
     assert!(order.must_verify(true, at(0)));
-    order.verify(&check, at(0), outbox).unwrap();
+    order.verify(at(0), outbox).unwrap();
     assert!(!order.gathers() && !order.must_verify(true, at(0)));
     assert_eq!(order.status().checked.signatures, 1);
 
@@ -74,7 +73,7 @@ fn what_waits_is_verified_when_nothing_comes_or_time_is_over() {
     }
     assert!(!order.must_verify(false, at(209)));
     assert!(order.must_verify(false, at(210)));
-    order.verify(&check, at(210), outbox).unwrap();
+    order.verify(at(210), outbox).unwrap();
     let checked = order.status().checked;
     assert_eq!((checked.signatures, checked.batches), (4, 2));
 

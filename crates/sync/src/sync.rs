@@ -112,7 +112,7 @@ impl Sync {
         self.send(to, Kind::FETCH_BLOCKS, request.from.0, request.body());
     }
 
-    /// Execution got a delivery.
+    /// Execution is to get a delivery.
     pub fn on_delivered(&mut self, now: Instant) {
         self.executing += 1;
         self.executing_since.get_or_insert(now);

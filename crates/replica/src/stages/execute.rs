@@ -1,7 +1,8 @@
 //! Execution: runs what was ordered, and answers clients.
 //!
-//! - A delivery is executed once and in order. The block that it makes goes to the log before the
-//!   acknowledgement goes to ordering.
+//! - A delivery is executed once and in order, any time after its block went to the log: nothing of
+//!   ordering waits for that. The executor is handed as much as it takes; behind a delivery that asks
+//!   for a checkpoint nothing, until it is executed and the state is taken.
 //! - The packages of a batch are answered in one frame to each client: results in full from the
 //!   replica that the package names, their digest from the others (OSDI'99 section 4.1, 'digest
 //!   replies'). Everybody answers in full when that is short, and a package that was sent again. One
@@ -19,10 +20,10 @@
 use super::{Outbox, Question, Reached, Rhythm, StateAt, ToExecute, ToLog, ToOrder};
 use crate::NodeError;
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
-use tercio_execution::{AppError, Engine, PackageReply, Snapshot};
+use tercio_execution::{Executed, Execution, ExecutorFault, Ordered, PackageReply, Snapshot, Wake};
 use tercio_sync::CertifiedBlocks;
 use tercio_sync::transfer::{Install, Pieces};
 use tercio_types::{
@@ -31,7 +32,7 @@ use tercio_types::{
 };
 use tercio_wire::reject::Reason;
 use tercio_wire::{
-    Decode, Encode, Frame, FrameWriter, Key, Kind, MAX_FRAME, Reply, encode_replies,
+    Encode, EncodedBatch, Frame, FrameWriter, Key, Kind, MAX_FRAME, Reply, encode_replies,
 };
 
 /// The longest body that fits a frame with room for everything else in it.
@@ -45,15 +46,35 @@ const SHORT: usize = 1 << 10;
 /// The bytes of a tag.
 const TAG: usize = 16;
 
-/// The engine with what it needs to talk to clients.
+/// A delivery that waits for its turn.
+struct Delivered {
+    ordered: Ordered,
+    batch: Option<Arc<EncodedBatch>>,
+    expected: Expected,
+}
+
+/// What is to follow when a delivery is executed.
+struct Expected {
+    /// Whether a checkpoint is asked for.
+    checkpoint: bool,
+    /// The view to name in replies.
+    view: View,
+    /// How long the block's body is.
+    bytes: usize,
+}
+
+/// The executing half of the engine with what it needs to talk to clients.
 pub struct ExecuteStage {
     me: ReplicaId,
     suite: Suite,
     keyring: Keyring,
-    engine: Engine,
+    execution: Execution,
     rhythm: Rhythm,
-    /// The number up to which all is executed; ahead of the engine's after null requests.
+    /// The number up to which all is executed.
     executed: SeqNum,
+    /// Deliveries that are not handed to the executor yet, and those that are.
+    waiting: VecDeque<Delivered>,
+    under_way: VecDeque<Expected>,
     /// Room for the entries of a REPLY, and for their digests.
     entries: Vec<Reply>,
     digests: Vec<Digest>,
@@ -64,27 +85,40 @@ impl ExecuteStage {
     pub(crate) fn new(
         me: ReplicaId,
         keyring: Keyring,
-        engine: Engine,
+        execution: Execution,
         executed: SeqNum,
         rhythm: Rhythm,
     ) -> Self {
         let suite = keyring.membership().suite();
-        let (entries, digests) = (Vec::new(), Vec::new());
-        Self { me, suite, keyring, engine, rhythm, executed, entries, digests }
+        Self {
+            me,
+            suite,
+            keyring,
+            execution,
+            rhythm,
+            executed,
+            waiting: VecDeque::new(),
+            under_way: VecDeque::new(),
+            entries: Vec::new(),
+            digests: Vec::new(),
+        }
     }
 
-    /// The engine.
+    /// The executing half of the engine.
     #[must_use]
-    pub fn engine(&self) -> &Engine {
-        &self.engine
+    pub fn execution(&self) -> &Execution {
+        &self.execution
     }
 
-    /// The application's cheap look at an operation before it is ordered.
-    ///
-    /// # Errors
-    /// Why it can never make sense.
-    pub fn check(&self, operation: &[u8]) -> Result<(), AppError> {
-        self.engine.check(operation)
+    /// Whom the executor calls when [`Self::progress`] has something to do.
+    pub(crate) fn set_wake(&mut self, wake: Wake) {
+        self.execution.set_wake(wake);
+    }
+
+    /// Whether deliveries are not executed yet.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        !self.under_way.is_empty() || !self.waiting.is_empty()
     }
 
     /// Does what it is told.
@@ -93,9 +127,15 @@ impl ExecuteStage {
     /// When certified blocks do not give the certified state.
     pub fn handle(&mut self, command: ToExecute, out: &mut Outbox) -> Result<(), NodeError> {
         match command {
-            ToExecute::Deliver { delivery, view } => self.deliver(&delivery, view, out),
+            ToExecute::Deliver { ordered, batch, checkpoint, view } => {
+                let bytes = batch.as_ref().map_or(0, |batch| batch.bytes.len());
+                let expected = Expected { checkpoint, view, bytes };
+                self.waiting.push_back(Delivered { ordered, batch, expected });
+                self.progress(out)?;
+            }
+            ToExecute::Progress => self.progress(out)?,
             ToExecute::Repeat { client, first, count, digest, view } => {
-                let reply = self.engine.reply(client, first, count, &digest);
+                let reply = self.execution.reply(client, first, count, &digest);
                 self.reply_all(reply.into_iter().collect(), view, out);
             }
             ToExecute::Query { client, number, question } => {
@@ -103,56 +143,88 @@ impl ExecuteStage {
             }
             ToExecute::Build { packages, time } => {
                 let batch = Batch { time, checkpoint: false, packages };
-                out.order.push_back(ToOrder::Proposal(self.engine.build_proposal(&batch)));
+                out.order.push_back(ToOrder::Proposal(self.execution.build_proposal(&batch)));
             }
             ToExecute::Validate { seq, batch } => {
-                let accept = self.engine.validate_proposal(&batch.batch).is_ok();
+                let accept = self.execution.validate_proposal(&batch.batch).is_ok();
                 out.order.push_back(ToOrder::Verdict { seq, digest: batch.digest, accept });
             }
             ToExecute::Replay(blocks) => self.replay(blocks, out)?,
             ToExecute::Pieces => {
-                let pieces = Box::new(Pieces::of(self.suite, self.engine.snapshot()));
+                let pieces = Box::new(Pieces::of(self.suite, self.execution.snapshot()));
                 out.order.push_back(ToOrder::Pieces(pieces));
             }
             ToExecute::Install(install) => self.install(install, out)?,
         }
-        self.note_clients(out);
         Ok(())
     }
 
-    /// Tells everybody who holds clients' keys when a client was added.
-    fn note_clients(&mut self, out: &mut Outbox) {
-        let membership = self.engine.membership();
-        if !Arc::ptr_eq(membership, self.keyring.membership()) {
+    /// Goes over to another membership when a client was added; whether one was.
+    fn note_clients(&mut self) -> bool {
+        let membership = self.execution.membership();
+        let is_new = !Arc::ptr_eq(membership, self.keyring.membership());
+        if is_new {
             self.keyring.set_membership(membership.clone());
-            out.order.push_back(ToOrder::Membership(membership.clone()));
+        }
+        is_new
+    }
+
+    /// The same, when the chain that ordering has does not know it yet.
+    fn tell_clients(&mut self, out: &mut Outbox) {
+        if self.note_clients() {
+            out.order.push_back(ToOrder::Membership(self.keyring.membership().clone()));
         }
     }
 
-    fn deliver(&mut self, delivery: &Delivery, view: View, out: &mut Outbox) {
-        let seq = delivery.seq;
+    /// Hands the executor what it takes, and takes what it has.
+    ///
+    /// # Errors
+    /// When the executor breaks its contract.
+    pub fn progress(&mut self, out: &mut Outbox) -> Result<(), NodeError> {
+        loop {
+            while self.may_begin()
+                && let Some(Delivered { ordered, batch, expected }) = self.waiting.pop_front()
+            {
+                self.execution.begin(ordered, batch);
+                self.under_way.push_back(expected);
+            }
+            match self.execution.finish().map_err(|fault| self.broken(fault))? {
+                Some(executed) => self.executed(executed, out),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn broken(&self, fault: ExecutorFault) -> NodeError {
+        NodeError::Executor { name: self.execution.app_name(), fault }
+    }
+
+    /// A checkpoint is of the state behind its delivery and before the next.
+    fn may_begin(&self) -> bool {
+        self.under_way.back().is_none_or(|last| !last.checkpoint) && self.execution.may_begin()
+    }
+
+    fn executed(&mut self, executed: Executed, out: &mut Outbox) {
+        let Executed { seq, block, replies, late } = executed;
         assert_eq!(seq, self.executed.next(), "deliveries come in order, each once");
         self.executed = seq;
-        let mut block = None;
-        if let Some(batch) = &delivery.batch {
-            let executed = self.engine.execute(seq, &batch.batch, batch.digest);
-            if let Some(header) = executed.block {
-                block = Some((header.height, self.engine.block()));
-                self.rhythm.block(batch.bytes.len());
-                out.log.push_back(ToLog::Block { header, body: batch.bytes.clone() });
-            }
-            self.reply_all(executed.replies, view, out);
+        let expected = self.under_way.pop_front().expect("it was under way");
+        self.note_clients();
+        if block.is_some() {
+            self.rhythm.block(expected.bytes);
+            self.reply_all(replies, expected.view, out);
         }
-        let checkpoint = delivery.checkpoint.then(|| {
+        let checkpoint = expected.checkpoint.then(|| {
             let checkpoint = self.checkpoint(seq, out);
-            Box::new(Reached { checkpoint, top: self.engine.state_top() })
+            Box::new(Reached { checkpoint, top: self.execution.state_top() })
         });
-        out.order.push_back(ToOrder::Executed { seq, block, checkpoint });
+        let block = block.map(|block| (block.header.height, block.hash));
+        out.order.push_back(ToOrder::Executed { seq, block, late, checkpoint });
     }
 
     /// The checkpoint at `seq`, with a snapshot when one is due.
     fn checkpoint(&mut self, seq: SeqNum, out: &mut Outbox) -> Checkpoint {
-        let checkpoint = self.engine.checkpoint(seq);
+        let checkpoint = self.execution.checkpoint(seq);
         if self.rhythm.checkpoint() {
             self.take_snapshot(&checkpoint, out);
         }
@@ -161,9 +233,9 @@ impl ExecuteStage {
 
     /// Hands the state, which is at `checkpoint`, to the log.
     fn take_snapshot(&mut self, checkpoint: &Checkpoint, out: &mut Outbox) {
-        let snapshot = self.engine.snapshot();
+        let snapshot = self.execution.snapshot();
         let chain_bytes = self.rhythm.taken(snapshot.bytes());
-        let (checkpoint, app) = (checkpoint.clone(), self.engine.app_name());
+        let (checkpoint, app) = (checkpoint.clone(), self.execution.app_name());
         out.log.push_back(ToLog::Snapshot(StateAt { checkpoint, chain_bytes, snapshot, app }));
     }
 
@@ -174,15 +246,16 @@ impl ExecuteStage {
         assert!(checkpoint.seq > self.executed, "state goes forward");
         let chunks = pieces.snapshot(&checkpoint, engine);
         let height = checkpoint.height;
-        let restored = self.engine.restore(&checkpoint, &chunks);
+        let restored = self.execution.restore(&checkpoint, &chunks);
         restored.map_err(|why| NodeError::Snapshot { height, why })?;
         self.executed = checkpoint.seq;
         let snapshot = Snapshot::from(chunks);
         self.rhythm.restored(chain_bytes, snapshot.bytes());
-        let windows = self.engine.windows();
-        let app = self.engine.app_name();
+        self.tell_clients(out);
+        let chain = Box::new(self.execution.chain());
+        let app = self.execution.app_name();
         let state = StateAt { checkpoint, chain_bytes, snapshot, app };
-        out.log.push_back(ToLog::Installed { certificate, state, windows });
+        out.log.push_back(ToLog::Installed { certificate, state, chain });
         Ok(())
     }
 
@@ -242,8 +315,8 @@ impl ExecuteStage {
 
     fn answer(&mut self, client: ClientId, number: u64, question: &Question, out: &mut Outbox) {
         let answer = match question {
-            Question::App(question) => self.engine.query(question),
-            Question::Numbers => Ok(self.engine.window(client).to_bytes()),
+            Question::App(question) => self.execution.query(question),
+            Question::Numbers => Ok(self.execution.window(client).to_bytes()),
         };
         // A question that makes no sense has no answer; a REJECT would name a package.
         let Ok(body) = answer else {
@@ -253,7 +326,7 @@ impl ExecuteStage {
             return out.order.push_back(ToOrder::Dropped("result_too_long"));
         }
         let digest = tercio_crypto::hash(self.suite, &[&body]);
-        let height = self.engine.height().0;
+        let height = self.execution.height().0;
         let key = Key::of_replica(Kind::ANSWER, self.me, height, number, digest);
         let to = Principal::Client(client);
         let Ok(tag) = self.keyring.tag(to, &key.to_array()) else { return };
@@ -263,17 +336,19 @@ impl ExecuteStage {
     /// Does a slice of what a command will take that need not be done at once; whether more is to
     /// do. Blocks whose state is to be compared are executed when that is as good as computed.
     pub fn prepare(&mut self, command: &ToExecute) -> bool {
-        matches!(command, ToExecute::Replay(run) if run.last) && self.engine.prepare_checkpoint()
+        matches!(command, ToExecute::Replay(run) if run.last) && self.execution.prepare_checkpoint()
     }
 
     fn replay(&mut self, run: CertifiedBlocks, out: &mut Outbox) -> Result<(), NodeError> {
         let CertifiedBlocks { blocks, certificate, last } = run;
-        self.engine.set_catching_up(true);
+        let mut chain = self.execution.chain();
+        self.execution.set_catching_up(true);
         for block in blocks {
             let height = block.header.height;
-            let batch = Batch::from_bytes(&block.body, self.suite)
+            let body = EncodedBatch::from_bytes(block.body.clone(), block.header.body, self.suite)
                 .map_err(|why| NodeError::Body { height, why })?;
-            self.engine.replay(&block.header, &batch)?;
+            let replayed = self.execution.replay(&mut chain, &block.header, body);
+            replayed.map_err(|why| NodeError::of_replay(self.execution.app_name(), why))?;
             self.rhythm.block(block.body.len());
             out.log.push_back(ToLog::Block { header: block.header, body: block.body });
         }
@@ -281,20 +356,21 @@ impl ExecuteStage {
         let seq = certified.seq;
         let snapshot = self.rhythm.checkpoint();
         let ours = match last || snapshot {
-            true => self.engine.checkpoint(seq),
-            false => self.engine.checkpoint_with(seq, certified.state, certified.clients),
+            true => self.execution.checkpoint(seq),
+            false => self.execution.checkpoint_with(seq, certified.state, certified.clients),
         };
         must_equal(&ours, certified)?;
         if snapshot {
             self.take_snapshot(&ours, out);
         }
         self.executed = seq;
-        let windows = last.then(|| {
-            self.engine.set_catching_up(false);
-            self.engine.windows()
+        self.tell_clients(out);
+        let chain = last.then(|| {
+            self.execution.set_catching_up(false);
+            Box::new(chain)
         });
         out.log.push_back(ToLog::Certificate(certificate.clone()));
-        out.order.push_back(ToOrder::Replayed { certificate, windows });
+        out.order.push_back(ToOrder::Replayed { certificate, chain });
         Ok(())
     }
 }

@@ -26,14 +26,12 @@ use crate::NodeError;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::PersistId;
-use tercio_execution::Snapshot;
+use tercio_execution::{Chain, Snapshot};
 use tercio_ledger::{BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, Wal};
 use tercio_sync::transfer::message::FetchState;
 use tercio_sync::transfer::{Keep, Piece, Pieces, Server};
 use tercio_types::zoo::{Defence, stands};
-use tercio_types::{
-    CertifiedCheckpoint, ClientId, Digest, Height, ReplicaId, RequestWindow, SignatureBytes, Suite,
-};
+use tercio_types::{CertifiedCheckpoint, Digest, Height, ReplicaId, SignatureBytes, Suite};
 
 /// How many attestations wait for their block.
 const MAX_EARLY: usize = 1024;
@@ -85,7 +83,7 @@ pub struct LogStage {
     /// The snapshot that is being written, and what it is of.
     keep: Option<(Keep, Height)>,
     /// What is said when the snapshot that is being written is durable: a state was installed.
-    installing: Option<(Arc<CertifiedCheckpoint>, BTreeMap<ClientId, RequestWindow>)>,
+    installing: Option<(Arc<CertifiedCheckpoint>, Box<Chain>)>,
     /// Who wants pieces of a state.
     asked: VecDeque<(ReplicaId, u64, FetchState)>,
     server: Server,
@@ -191,12 +189,12 @@ impl LogStage {
                 }
                 self.keep_snapshot()?;
             }
-            ToLog::Installed { certificate, state, windows } => {
+            ToLog::Installed { certificate, state, chain } => {
                 // Whatever was to be kept is of less use than this.
                 let waiting = [self.pending.take(), self.ready.take().map(|(_, state)| state)];
                 self.overtaken.extend(waiting.into_iter().flatten().map(|state| state.snapshot));
                 self.overtaken.extend(self.keep.take().map(|(keep, _)| keep.give_up()));
-                self.installing = Some((certificate.clone(), windows));
+                self.installing = Some((certificate.clone(), chain));
                 self.begin_keeping(&certificate, state)?;
                 if self.keep.is_none() {
                     self.finish_install(out)?;
@@ -359,7 +357,7 @@ impl LogStage {
 
     /// The fetched state is a durable snapshot: the block log goes on behind it.
     fn finish_install(&mut self, out: &mut Outbox) -> Result<(), LedgerError> {
-        let (certificate, windows) = self.installing.take().expect("a state was installed");
+        let (certificate, chain) = self.installing.take().expect("a state was installed");
         let checkpoint = &certificate.checkpoint;
         self.early = self.early.split_off(&checkpoint.height.next());
         out.removals.extend(self.blocks.restart_after(checkpoint.height, checkpoint.block)?);
@@ -367,7 +365,7 @@ impl LogStage {
         self.blocks.sync()?;
         out.removals.extend(self.staging.clear()?);
         self.certified = Some(certificate.clone());
-        out.order.push_back(ToOrder::Installed { certificate, windows });
+        out.order.push_back(ToOrder::Installed { certificate, chain });
         Ok(())
     }
 

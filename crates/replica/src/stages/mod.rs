@@ -13,24 +13,24 @@ mod rhythm;
 
 pub use execute::ExecuteStage;
 pub use log::LogStage;
-pub use order::{Check, OrderStage};
+pub use order::OrderStage;
 
 pub(crate) use execute::must_equal;
 pub(crate) use rhythm::Rhythm;
 
 pub use crate::recover::Stages;
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use tercio_consensus::{Delivery, PersistId};
-use tercio_execution::{Snapshot, TreeTop};
+use tercio_consensus::PersistId;
+use tercio_execution::{Chain, Late, Ordered, Snapshot, TreeTop};
 use tercio_ledger::{Block, Removal};
 use tercio_sync::transfer::message::FetchState;
 use tercio_sync::transfer::{Install, Piece, Pieces};
 use tercio_sync::{CertifiedBlocks, FetchBlocks, Health};
 use tercio_types::{
     BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package,
-    Principal, ReplicaId, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Timestamp, View,
+    Principal, ReplicaId, RequestSeq, SeqNum, SignatureBytes, Timestamp, View,
 };
 use tercio_wire::EncodedBatch;
 
@@ -74,7 +74,7 @@ pub enum ToLog {
         /// The signatures.
         signatures: Vec<(ReplicaId, SignatureBytes)>,
     },
-    /// Append an executed block.
+    /// Append a delivered block.
     Block {
         /// Its header.
         header: BlockHeader,
@@ -90,8 +90,8 @@ pub enum ToLog {
         certificate: Arc<CertifiedCheckpoint>,
         /// The state.
         state: StateAt,
-        /// Which of each client's requests are done there.
-        windows: BTreeMap<ClientId, RequestWindow>,
+        /// The chain there.
+        chain: Box<Chain>,
     },
     /// Keep pieces of a state that is being fetched, as long as all are at most `limit` bytes.
     Stage {
@@ -159,11 +159,17 @@ pub struct StateAt {
 pub enum ToExecute {
     /// Execute.
     Deliver {
-        /// What.
-        delivery: Delivery,
+        /// What the chain has of it.
+        ordered: Ordered,
+        /// The batch, when it makes a block.
+        batch: Option<Arc<EncodedBatch>>,
+        /// Whether a checkpoint is asked for.
+        checkpoint: bool,
         /// The view to name in replies.
         view: View,
     },
+    /// The executor may have something.
+    Progress,
     /// Answer a package again that was executed before.
     Repeat {
         /// Whose.
@@ -228,6 +234,8 @@ pub enum ToOrder {
         seq: SeqNum,
         /// The block that it made, if it made one.
         block: Option<(Height, Digest)>,
+        /// What headers say of it later, with a lag.
+        late: Option<Late>,
         /// The checkpoint, when it asked for one.
         checkpoint: Option<Box<Reached>>,
     },
@@ -246,9 +254,9 @@ pub enum ToOrder {
     Replayed {
         /// What state stands at.
         certificate: Arc<CertifiedCheckpoint>,
-        /// Which of each client's requests are done there: of the last run of blocks
-        /// ([`CertifiedBlocks::last`]), whose state is the certified one.
-        windows: Option<BTreeMap<ClientId, RequestWindow>>,
+        /// The chain there: of the last run of blocks ([`CertifiedBlocks::last`]), whose state is
+        /// the certified one.
+        chain: Option<Box<Chain>>,
     },
     /// Pieces that are here: of our own state, or kept by an earlier fetch.
     Pieces(Box<Pieces>),
@@ -256,8 +264,8 @@ pub enum ToOrder {
     Installed {
         /// What certifies it.
         certificate: Arc<CertifiedCheckpoint>,
-        /// Which of each client's requests are done there.
-        windows: BTreeMap<ClientId, RequestWindow>,
+        /// The chain there.
+        chain: Box<Chain>,
     },
     /// The answer to [`ToLog::FetchState`].
     State {
@@ -270,7 +278,7 @@ pub enum ToOrder {
     },
     /// How the block log is.
     Health(Health),
-    /// A client was added: whose words count from now on.
+    /// Blocks or a state of others added a client: whose words count from now on.
     Membership(Arc<Membership>),
     /// Tell a client that its package has no result, and why.
     Decline {
@@ -309,4 +317,11 @@ pub struct Outbox {
     pub removals: VecDeque<Removal>,
     /// For the links: who may open one from now on, when that has changed.
     pub membership: Option<Arc<Membership>>,
+}
+
+impl Outbox {
+    /// Whether execution left nothing for others.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.log.is_empty() && self.order.is_empty() && self.send.is_empty()
+    }
 }

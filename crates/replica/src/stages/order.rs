@@ -6,9 +6,11 @@
 //! - A request that the application's check refuses, or that comes while the replica is busy, is
 //!   answered REJECT and never reaches the protocol.
 //! - A message of the protocol is authenticated and encoded once, whoever and how many get it.
-//! - What the protocol delivers is executed in order. What a replica lacks it fetches from others,
-//!   which it serves, too ([`Sync`]).
+//! - What the protocol delivers is appended to the chain, and its block goes to the log at once; it is
+//!   executed in order, any time later ([`Chain`]). What a replica lacks it fetches from others, which
+//!   it serves, too ([`Sync`]).
 
+mod backlog;
 mod clients;
 mod effects;
 mod intake;
@@ -18,22 +20,29 @@ mod tally;
 use super::{Outbox, Reached, ToOrder};
 use crate::NodeError;
 use crate::node::{NodeStatus, VerifySettings};
+use backlog::Backlog;
 use bytes::Bytes;
 use intake::Intake;
 use outgoing::Outgoing;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
-use tercio_consensus::{Event, Instant, Protocol};
+use tercio_consensus::{Delivery, Event, Instant, Protocol};
 use tercio_crypto::Keyring;
-use tercio_execution::AppError;
+use tercio_execution::{Chain, PreCheck};
 use tercio_sync::{Sync, SyncStatus};
-use tercio_types::{Principal, ReplicaId, SeqNum};
+use tercio_types::zoo::{Defence, stands};
+use tercio_types::{Membership, Principal, ReplicaId, SeqNum};
 use tercio_verify::{Dropped, Inbound};
 use tercio_wire::Key;
 
-/// The application's cheap look at an operation, wherever the application is.
-pub type Check<'a> = &'a dyn Fn(&[u8]) -> Result<(), AppError>;
+/// How many deliveries may wait for execution before what asks for its state, or for old results, is
+/// turned away: such questions have no other bound.
+const LAGS: usize = 64;
+
+/// What the zoo's replica stops at: as many deliveries not executed, and nothing is read any more.
+const IN_STEP: usize = 128;
 
 /// The protocol between the network card's side and the other stages.
 pub struct OrderStage<P: Protocol> {
@@ -41,8 +50,15 @@ pub struct OrderStage<P: Protocol> {
     outgoing: Outgoing,
     protocol: P,
     sync: Sync,
-    /// Back-pressure: whether clients are refused as busy.
+    chain: Chain,
+    /// Deliveries whose headers wait for results, with a lag.
+    delivered: VecDeque<Delivery>,
+    backlog: Backlog,
+    pre_check: Arc<dyn PreCheck>,
+    /// Whether the log is behind, or execution away.
     busy: bool,
+    /// Whether there is a queue before execution, of whatever.
+    lags: bool,
     tally: Tally,
 }
 
@@ -53,13 +69,20 @@ impl<P: Protocol> OrderStage<P> {
         protocol: P,
         sync: Sync,
         verify: VerifySettings,
+        chain: Chain,
+        pre_check: Arc<dyn PreCheck>,
     ) -> Self {
         Self {
             intake: Intake::new(keyring.clone(), verify),
             outgoing: Outgoing::new(me, keyring),
             protocol,
             sync,
+            chain,
+            delivered: VecDeque::new(),
+            backlog: Backlog::default(),
+            pre_check,
             busy: false,
+            lags: false,
             tally: Tally::default(),
         }
     }
@@ -67,6 +90,28 @@ impl<P: Protocol> OrderStage<P> {
     /// Whether clients are refused as busy, since later stages are behind.
     pub fn set_busy(&mut self, busy: bool) {
         self.busy = busy;
+    }
+
+    /// Whether there is a queue before execution.
+    pub fn set_lags(&mut self, lags: bool) {
+        self.lags = lags;
+    }
+
+    /// Back-pressure: whether clients' requests are refused.
+    fn is_busy(&self) -> bool {
+        self.busy || self.backlog.pushes_back()
+    }
+
+    /// Whether execution is to be asked for nothing that can be asked for again.
+    fn lags(&self) -> bool {
+        self.lags || self.backlog.len() > LAGS
+    }
+
+    /// Whether frames are to be read. Ordering does not wait for execution: how far that may lag is
+    /// bounded by the window, since a checkpoint stands on it, and in bytes (rule W4).
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        self.backlog.len() < IN_STEP || stands(Defence::F52OrderAhead)
     }
 
     /// Takes a frame that came on the link of `from`. It may wait for others to be verified with:
@@ -78,7 +123,6 @@ impl<P: Protocol> OrderStage<P> {
         &mut self,
         from: Principal,
         bytes: &Bytes,
-        check: Check<'_>,
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
@@ -94,7 +138,7 @@ impl<P: Protocol> OrderStage<P> {
             return Ok(());
         }
         match self.intake.receive(from, bytes, now) {
-            Some(result) => self.take(from, result, check, now, out),
+            Some(result) => self.take(from, result, now, out),
             None => Ok(()),
         }
     }
@@ -116,14 +160,9 @@ impl<P: Protocol> OrderStage<P> {
     ///
     /// # Errors
     /// When the replica must stop.
-    pub fn verify(
-        &mut self,
-        check: Check<'_>,
-        now: Instant,
-        out: &mut Outbox,
-    ) -> Result<(), NodeError> {
+    pub fn verify(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
         for (from, result) in self.intake.verify() {
-            self.take(from, result, check, now, out)?;
+            self.take(from, result, now, out)?;
         }
         Ok(())
     }
@@ -133,7 +172,6 @@ impl<P: Protocol> OrderStage<P> {
         &mut self,
         from: Principal,
         result: Result<Inbound<P::Message>, Dropped>,
-        check: Check<'_>,
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
@@ -146,7 +184,7 @@ impl<P: Protocol> OrderStage<P> {
                 Ok(())
             }
             Ok(Inbound::Protocol(message)) => self.tell(Event::Message(message), now, out),
-            Ok(Inbound::Request(request)) => self.on_request(request, check, now, out),
+            Ok(Inbound::Request(request)) => self.on_request(request, now, out),
             Ok(Inbound::Forward(forward)) => self.tell(Event::Forwarded(forward), now, out),
             Ok(Inbound::Query(query)) => {
                 self.on_query(query, out);
@@ -173,8 +211,13 @@ impl<P: Protocol> OrderStage<P> {
     ) -> Result<(), NodeError> {
         match message {
             ToOrder::Persisted(id) => self.tell(Event::Persisted(id), now, out),
-            ToOrder::Executed { seq, block, checkpoint } => {
+            ToOrder::Executed { seq, block, late, checkpoint } => {
+                self.backlog.executed(now);
                 self.sync.on_executed(seq, block, now);
+                if let Some((height, _)) = block {
+                    self.chain.executed(height, late);
+                    self.append_delivered(out);
+                }
                 let checkpoint = checkpoint.map(|reached| {
                     let Reached { checkpoint, top } = *reached;
                     self.sync.on_checkpoint(&checkpoint, top);
@@ -188,7 +231,11 @@ impl<P: Protocol> OrderStage<P> {
             ToOrder::Verdict { seq, digest, accept } => {
                 self.tell(Event::Verdict { seq, digest, accept }, now, out)
             }
-            ToOrder::Replayed { certificate, windows } => {
+            ToOrder::Replayed { certificate, chain } => {
+                let windows = chain.as_ref().map(|chain| chain.windows().clone());
+                if let Some(chain) = chain {
+                    self.go_on_from(*chain);
+                }
                 self.sync.on_replayed(certificate, windows, self.protocol.ahead(), now);
                 self.do_sync(now, out)
             }
@@ -196,7 +243,9 @@ impl<P: Protocol> OrderStage<P> {
                 self.sync.on_own(*pieces, now);
                 self.do_sync(now, out)
             }
-            ToOrder::Installed { certificate, windows } => {
+            ToOrder::Installed { certificate, chain } => {
+                let windows = chain.windows().clone();
+                self.go_on_from(*chain);
                 self.sync.on_installed(certificate, windows, self.protocol.ahead(), now);
                 self.do_sync(now, out)
             }
@@ -213,9 +262,7 @@ impl<P: Protocol> OrderStage<P> {
                 self.do_sync(now, out)
             }
             ToOrder::Membership(membership) => {
-                self.intake.set_membership(membership.clone());
-                self.outgoing.set_membership(membership.clone());
-                out.membership = Some(membership);
+                self.set_membership(membership, out);
                 Ok(())
             }
             ToOrder::Decline { client, first, reason } => {
@@ -227,6 +274,19 @@ impl<P: Protocol> OrderStage<P> {
                 Ok(())
             }
         }
+    }
+
+    /// Everybody who holds keys gets to know of a client that was added.
+    fn set_membership(&mut self, membership: Arc<Membership>, out: &mut Outbox) {
+        self.intake.set_membership(membership.clone());
+        self.outgoing.set_membership(membership.clone());
+        out.membership = Some(membership);
+    }
+
+    /// Blocks or a state came from others.
+    fn go_on_from(&mut self, chain: Chain) {
+        assert!(self.delivered.is_empty(), "nothing is delivered while a replica catches up");
+        self.chain = chain;
     }
 
     /// When to call [`Self::handle_timeout`].
@@ -275,7 +335,7 @@ impl<P: Protocol> OrderStage<P> {
             catching_up,
             fetched_block_bytes,
             transfer,
-            busy: self.busy,
+            busy: self.is_busy(),
             executing,
             executing_since,
             stalled_since: None,

@@ -107,6 +107,9 @@ pub(super) struct ExecuteThread {
     pub(super) stage: ExecuteStage,
     pub(super) gentle: Gentle,
     pub(super) queue: Receiver<ToExecute>,
+    /// The executor may have something; the sending side is held, so that one that calls nobody closes
+    /// nothing.
+    pub(super) progress: (Sender<()>, Receiver<()>),
     /// The log's queue, when it is apart too.
     pub(super) log: Option<Sender<ToLog>>,
     pub(super) work: Sender<Outbox>,
@@ -116,8 +119,13 @@ pub(super) struct ExecuteThread {
 
 impl ExecuteThread {
     pub(super) fn run(self) -> Result<(), NodeError> {
-        let Self { mut stage, mut gentle, queue, log, work, waker, ending } = self;
-        while let Ok(first) = queue.recv() {
+        let Self { mut stage, mut gentle, queue, progress, log, work, waker, ending } = self;
+        loop {
+            let first = crossbeam_channel::select! {
+                recv(queue) -> command => command.ok(),
+                recv(progress.1) -> _ => Some(ToExecute::Progress),
+            };
+            let Some(first) = first else { return Ok(()) };
             let mut out = Outbox::default();
             let rest = queue.try_iter().take(EXECUTE_BATCH - 1);
             for command in std::iter::once(first).chain(rest) {
@@ -146,11 +154,10 @@ impl ExecuteThread {
                     }
                 }
             }
-            if work.send(out).is_ok() {
+            if !out.is_empty() && work.send(out).is_ok() {
                 waker.wake();
             }
         }
-        Ok(())
     }
 }
 

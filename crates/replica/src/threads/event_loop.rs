@@ -3,10 +3,9 @@
 use super::gentle::{Back, Gentle};
 use super::peers::Peers;
 use super::rest::Rest;
-use super::{AT_ONCE, Clock, Ending, join};
+use super::{AT_ONCE, Clock, EXECUTE_QUEUE, Ending, LOG_QUEUE, join};
 use crate::stages::{ExecuteStage, LogStage, OrderStage, Outbox, ToExecute, ToLog};
 use crate::{Home, NodeError, NodeStatus};
-use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tercio_consensus::pbft::Pbft;
 use tercio_consensus::{Instant, Protocol};
-use tercio_execution::{AppError, Application};
 use tercio_ledger::Removal;
 use tercio_transport::{Transport, TransportEvent};
-use tercio_types::Principal;
 
 /// How long the loop waits at a time while a queue is full.
 const STALL: Duration = Duration::from_millis(10);
@@ -38,19 +35,17 @@ impl<T, C> Seat<T, C> {
         }
     }
 
-    /// Whether it is away, or the queue before it more than half full.
-    fn is_behind(&self) -> bool {
-        match self {
-            Self::Here(_) => false,
-            Self::Lent => true,
-            Self::Apart(sender) => {
-                sender.len() > sender.capacity().expect("queues are bounded") / 2
-            }
-        }
+    /// Whether more than `most` commands wait before it.
+    fn has_more_than(&self, most: usize) -> bool {
+        matches!(self, Self::Apart(sender) if sender.len() > most)
+    }
+
+    fn is_lent(&self) -> bool {
+        matches!(self, Self::Lent)
     }
 }
 
-/// Moves what fits into a queue; false when its thread has ended.
+/// Moves what fits into a queue, if it is bounded; false when its thread has ended.
 fn hand_on<C>(commands: &mut VecDeque<C>, queue: &Sender<C>) -> bool {
     while let Some(command) = commands.pop_front() {
         match queue.try_send(command) {
@@ -74,8 +69,6 @@ pub(super) struct LoopThread<P: Protocol = Pbft> {
     pub(super) gentle: Option<Gentle>,
     /// Between two pieces of what can wait, when the log sits here.
     pub(super) rest: Rest,
-    /// Looks at operations when execution is elsewhere.
-    pub(super) checker: Option<Box<dyn Application>>,
     pub(super) outbox: Outbox,
     /// For the upkeep thread, which removes files.
     pub(super) removals: Sender<Removal>,
@@ -151,18 +144,19 @@ impl<P: Protocol> LoopThread<P> {
             self.answer_questions();
             self.take_done()?;
             let mut now = self.clock.now();
-            let behind = self.execute.is_behind() || self.log.is_behind();
-            self.order.set_busy(behind);
+            let (lent, logs) = (self.execute.is_lent(), self.log.has_more_than(LOG_QUEUE / 2));
+            self.order.set_busy(lent || logs);
+            self.order.set_lags(self.execute.has_more_than(EXECUTE_QUEUE));
             for event in events.drain(..) {
                 match event {
                     TransportEvent::Frame { from, bytes } => {
                         self.peers.hear(from, now);
-                        self.take_frame(from, &bytes, now)?;
+                        self.order.handle_frame(from, &bytes, now, &mut self.outbox)?;
                     }
                     other => self.peers.note(&other),
                 }
                 if self.order.must_verify(false, now) {
-                    self.verify(now)?;
+                    self.order.verify(now, &mut self.outbox)?;
                     // A batch takes milliseconds, and a look at the links may bring many: others get
                     // to work on what came of this one meanwhile.
                     self.work()?;
@@ -173,7 +167,7 @@ impl<P: Protocol> LoopThread<P> {
             let due = deadline.is_some_and(|at| at <= now);
             // What came before a deadline may be what is waited for.
             if self.order.must_verify(drained || due, now) {
-                self.verify(now)?;
+                self.order.verify(now, &mut self.outbox)?;
             }
             if due {
                 self.order.handle_timeout(now, &mut self.outbox)?;
@@ -203,21 +197,6 @@ impl<P: Protocol> LoopThread<P> {
         }
     }
 
-    fn take_frame(
-        &mut self,
-        from: Principal,
-        bytes: &Bytes,
-        now: Instant,
-    ) -> Result<(), NodeError> {
-        let Self { order, execute, checker, outbox, .. } = self;
-        order.handle_frame(from, bytes, &|op| looked_at(execute, checker, op), now, outbox)
-    }
-
-    fn verify(&mut self, now: Instant) -> Result<(), NodeError> {
-        let Self { order, execute, checker, outbox, .. } = self;
-        order.verify(&|op| looked_at(execute, checker, op), now, outbox)
-    }
-
     /// Takes over what came of commands elsewhere.
     fn take_done(&mut self) -> Result<(), NodeError> {
         while let Ok(work) = self.done.try_recv() {
@@ -245,13 +224,14 @@ impl<P: Protocol> LoopThread<P> {
         loop {
             let mut idle = true;
             match &mut self.execute {
-                Seat::Here(_) => run_or_lend(&mut self.execute, self.gentle.as_mut(), out)?,
-                Seat::Lent => {}
-                Seat::Apart(queue) => {
-                    if !hand_on(&mut out.execute, queue) {
-                        return Ok(());
+                Seat::Here(execute) => {
+                    if execute.is_under_way() {
+                        execute.progress(out)?;
                     }
+                    run_or_lend(&mut self.execute, self.gentle.as_mut(), out)?;
                 }
+                // Apart it comes behind the log, below.
+                Seat::Lent | Seat::Apart(_) => {}
             }
             while let Some(message) = out.order.pop_front() {
                 idle = false;
@@ -273,6 +253,13 @@ impl<P: Protocol> LoopThread<P> {
                         return Ok(());
                     }
                 }
+            }
+            // A block goes to the log before anything that execution says of it.
+            if let Seat::Apart(queue) = &mut self.execute
+                && out.log.is_empty()
+                && !hand_on(&mut out.execute, queue)
+            {
+                return Ok(());
             }
             if out.order.is_empty() {
                 break;
@@ -306,11 +293,10 @@ impl<P: Protocol> LoopThread<P> {
         result
     }
 
-    /// While execution is away, nothing that grows waits for it: consensus delivers nothing, and
-    /// clients are refused as busy.
+    /// What waits for execution does not count: it is bounded where it comes from. While execution is
+    /// away, nothing of it grows: consensus delivers nothing, and clients are refused as busy.
     fn has_room(&self) -> bool {
-        let is_lent = matches!(self.execute, Seat::Lent);
-        (is_lent || self.outbox.execute.is_empty()) && self.outbox.log.is_empty()
+        self.outbox.log.is_empty() && self.order.reads()
     }
 
     /// A queue is full: waits until its thread has done something, and reads nothing meanwhile.
@@ -344,21 +330,6 @@ fn run_or_lend(
         }
     }
     Ok(())
-}
-
-/// The application's cheap look at an operation.
-fn looked_at(
-    execute: &Seat<ExecuteStage, ToExecute>,
-    checker: &Option<Box<dyn Application>>,
-    op: &[u8],
-) -> Result<(), AppError> {
-    match (execute, checker) {
-        (Seat::Here(execute), _) => execute.check(op),
-        (_, Some(checker)) => checker.check(op),
-        // Clients are refused as busy before it comes to that.
-        (Seat::Lent, None) => Err(AppError("the replica is catching up".into())),
-        (Seat::Apart(_), None) => unreachable!("execution apart comes with a checker"),
-    }
 }
 
 /// Ends the stages that sit with the loop, and closes the queues of the others.

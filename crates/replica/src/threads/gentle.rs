@@ -281,8 +281,8 @@ mod tests {
     use bytes::Bytes;
     use std::collections::BTreeMap;
     use std::sync::Arc;
-    use tercio_consensus::Delivery;
     use tercio_crypto::SecretKey;
+    use tercio_execution::Ordered;
     use tercio_ledger::Block;
     use tercio_sync::CertifiedBlocks;
     use tercio_transport::{Limits, Settings, Transport};
@@ -374,8 +374,10 @@ mod tests {
         lender.lost.note(2 * PACE * LOST, LOST);
         assert_eq!(lender.manner(&run), Manner::Gentle, "it made up for it");
         lender.lost.note(Duration::ZERO, 3 * LOST);
-        let delivery = Delivery { seq: SeqNum(1), batch: None, checkpoint: false };
-        assert!(!lender.takes(&ToExecute::Deliver { delivery, view: View(0) }));
+        let ordered = Ordered { seq: SeqNum(1), block: None };
+        let delivered =
+            ToExecute::Deliver { ordered, batch: None, checkpoint: false, view: View(0) };
+        assert!(!lender.takes(&delivered));
         assert_eq!(lender.manner(&run), Manner::Gentle, "it caught up");
     }
 

@@ -36,16 +36,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant as Monotonic;
-use tercio_consensus::pbft::Pbft;
 use tercio_consensus::{Instant, Protocol};
-use tercio_execution::Application;
+use tercio_execution::Executor;
 use tercio_ledger::{DataDir, Identity};
 use tercio_transport::{Transport, Waker};
 use tercio_types::Principal;
 use upkeep::UpkeepThread;
 
-/// How many commands may wait before execution: as many batches may be in memory because of it.
-const EXECUTE_QUEUE: usize = 128;
+/// With so many commands before execution it is asked for nothing that can be asked for again.
+const EXECUTE_QUEUE: usize = 64;
 /// How many commands may wait before the log.
 const LOG_QUEUE: usize = 4096;
 /// How many batches of work may wait before the loop.
@@ -206,17 +205,15 @@ fn join(thread: JoinHandle<Result<(), NodeError>>) -> Result<(), NodeError> {
 
 /// Starts a replica that orders with PBFT: opens its files, listens, recovers, and runs.
 ///
-/// `app` makes the application in its first state. When execution has a thread of its own, a
-/// second one is made, which looks at operations before they are ordered
-/// ([`Application::check`]) and never executes any.
+/// `app` is the application in its first state, or what else executes.
 ///
 /// # Errors
 /// When the key, the files or the port cannot be used. The text says what to do.
 pub fn start(
     config: ReplicaConfig,
-    app: impl Fn() -> Box<dyn Application>,
+    app: impl Into<Box<dyn Executor>>,
 ) -> Result<ReplicaHandle, StartError> {
-    start_with(config, app, Stages::<Pbft>::open)
+    start_with(config, app, |node, home, executor, now| Stages::open(node, home, executor, now))
 }
 
 /// As [`start`], with the ordering protocol of the stages that `open` opens.
@@ -225,11 +222,11 @@ pub fn start(
 /// As [`start`], and when `open` fails.
 pub fn start_with<P: Protocol + 'static>(
     config: ReplicaConfig,
-    app: impl Fn() -> Box<dyn Application>,
+    app: impl Into<Box<dyn Executor>>,
     open: impl FnOnce(
         &NodeSettings,
         &dyn Home,
-        Box<dyn Application>,
+        Box<dyn Executor>,
         Instant,
     ) -> Result<Stages<P>, NodeError>,
 ) -> Result<ReplicaHandle, StartError> {
@@ -259,15 +256,14 @@ pub fn start_with<P: Protocol + 'static>(
     })?;
     let address = transport.local_addr().expect("it listens");
     let clock = Clock::new();
-    let stages = open(&node, &*home, app(), clock.now())?;
+    let stages = open(&node, &*home, app.into(), clock.now())?;
     let layout = layout.under(node.durability);
-    let checker = layout.execution_apart().then(app);
 
     let ending = Arc::new(Ending::default());
     let waker = transport.waker();
     let last = Arc::new(Mutex::new(stages.order.status()));
     let (questions, asked) = questions();
-    let Stages { order, log, execute, outbox } = stages;
+    let Stages { order, log, mut execute, outbox } = stages;
     let spawner = Spawner { name: format!("tercio-{replica}"), ending: &ending, waker: &waker };
     let (work, done) = bounded(LOOP_QUEUE);
     let mut others = Vec::new();
@@ -292,9 +288,17 @@ pub fn start_with<P: Protocol + 'static>(
     };
     let lender = Gentle::new(spawner.name.clone(), waker.clone());
     let (execute, lender) = if layout.execution_apart() {
-        let (commands, queue) = bounded(EXECUTE_QUEUE);
+        // How far execution may lag is bounded before the queue.
+        let (commands, queue) = unbounded();
+        let (wake, progress) = bounded(1);
+        let progress = (wake.clone(), progress);
+        // A full channel wakes, too.
+        execute.set_wake(Arc::new(move || {
+            let _ = wake.try_send(());
+        }));
         let thread = ExecuteThread {
             stage: execute,
+            progress,
             gentle: lender,
             queue,
             log: log.sender(),
@@ -305,6 +309,8 @@ pub fn start_with<P: Protocol + 'static>(
         others.push(spawner.spawn("execute", move || thread.run())?);
         (Seat::Apart(commands), None)
     } else {
+        let waker = waker.clone();
+        execute.set_wake(Arc::new(move || waker.wake()));
         (Seat::Here(execute), Some(lender))
     };
     // Execution ends before the log, which still gets its blocks, and the log before upkeep.
@@ -316,7 +322,6 @@ pub fn start_with<P: Protocol + 'static>(
         execute,
         gentle: lender,
         rest: Rest::default(),
-        checker,
         outbox,
         removals,
         done,

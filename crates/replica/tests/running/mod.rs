@@ -85,7 +85,7 @@ impl Network {
         for (i, listener) in listeners.into_iter().enumerate() {
             let mut config = net.config(i);
             config.listen = listener.into();
-            net.replicas[i] = Some(start(config, net.app).unwrap());
+            net.replicas[i] = Some(start(config, (net.app)()).unwrap());
         }
         net
     }
@@ -120,7 +120,7 @@ impl Network {
     /// The same, with another configuration.
     pub(crate) fn restart_with(&mut self, i: usize, config: impl Fn(&Self) -> ReplicaConfig) {
         let started = std::cell::RefCell::new(None);
-        wait("the port is free", || match start(config(self), self.app) {
+        wait("the port is free", || match start(config(self), (self.app)()) {
             Ok(handle) => {
                 *started.borrow_mut() = Some(handle);
                 true

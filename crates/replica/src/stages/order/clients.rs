@@ -1,6 +1,6 @@
 //! What clients send: requests for the protocol, questions for execution, and what is turned away.
 
-use super::{Check, OrderStage};
+use super::OrderStage;
 use crate::NodeError;
 use crate::stages::{Outbox, Question, ToExecute};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl<P: Protocol> OrderStage<P> {
             return true;
         }
         let Some((Kind::REQUEST, first)) = Key::peek(frame) else { return false };
-        let hint = match self.busy {
+        let hint = match self.is_busy() {
             true => Some(BEHIND),
             false => self.protocol.turns_away(client, RequestSeq(first)),
         };
@@ -41,18 +41,19 @@ impl<P: Protocol> OrderStage<P> {
     pub(super) fn on_request(
         &mut self,
         request: Verified<Received<Request>>,
-        check: Check<'_>,
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
         let package = &request.message.0;
         let (client, first) = (package.client, package.first.0);
-        if self.busy {
+        if self.is_busy() {
             // It was not yet when the package came.
             self.reject(client, first, Reason::Busy, BEHIND, out);
             return Ok(());
         }
-        if package.kind == OpKind::User && package.ops.iter().any(|op| check(op).is_err()) {
+        if package.kind == OpKind::User
+            && package.ops.iter().any(|op| self.pre_check.check(&op).is_err())
+        {
             self.reject(client, first, Reason::Malformed, Duration::ZERO, out);
             return Ok(());
         }
@@ -63,7 +64,7 @@ impl<P: Protocol> OrderStage<P> {
         let Principal::Client(client) = query.sender() else { return };
         let Plain { kind, seq: number, body } = query.into_inner().message;
         let question = if kind == Kind::NUMBERS { Question::Numbers } else { Question::App(body) };
-        if self.busy {
+        if self.is_busy() || self.lags() {
             // It will be asked again; a REJECT would name a package.
             self.tally.drop("query_while_busy");
         } else {

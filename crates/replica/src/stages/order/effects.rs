@@ -4,8 +4,9 @@ use super::OrderStage;
 use crate::NodeError;
 use crate::stages::execute::proposal_time;
 use crate::stages::{Outbox, ToExecute, ToLog};
+use std::sync::Arc;
 use std::time::Duration;
-use tercio_consensus::{Effect, Event, Evidence, Instant, Protocol};
+use tercio_consensus::{Delivery, Effect, Event, Evidence, Instant, Protocol};
 use tercio_crypto::Verified;
 use tercio_sync::Step;
 use tercio_types::{Height, Principal};
@@ -41,9 +42,10 @@ impl<P: Protocol> OrderStage<P> {
                     out.log.push_back(ToLog::Stable { certificate, id, record });
                 }
                 Effect::Deliver(delivery) => {
+                    self.backlog.delivered(now);
                     self.sync.on_delivered(now);
-                    let view = self.protocol.view();
-                    out.execute.push_back(ToExecute::Deliver { delivery, view });
+                    self.delivered.push_back(delivery);
+                    self.append_delivered(out);
                 }
                 Effect::CatchUp(certificate) => {
                     self.sync.catch_up_to(certificate, now);
@@ -51,6 +53,11 @@ impl<P: Protocol> OrderStage<P> {
                 }
                 Effect::Forward { to, package } => {
                     self.outgoing.send(to, &Forward(package), out);
+                }
+                Effect::Repeat { client, .. } if self.lags() => {
+                    // The client asks again; its results may be on their way.
+                    self.intake.note_useless(client);
+                    self.tally.drop("repeat_while_behind");
                 }
                 Effect::Repeat { client, first, count, digest } => {
                     self.intake.note_useless(client);
@@ -88,6 +95,28 @@ impl<P: Protocol> OrderStage<P> {
             }
         }
         Ok(())
+    }
+
+    /// Appends what was delivered to the chain, as far as headers can be made: its blocks go to the log,
+    /// and it goes to execution.
+    pub(super) fn append_delivered(&mut self, out: &mut Outbox) {
+        while self.chain.is_ready()
+            && let Some(Delivery { seq, batch, checkpoint }) = self.delivered.pop_front()
+        {
+            let ordered = match &batch {
+                Some(batch) => self.chain.order(seq, &batch.batch, batch.digest),
+                None => self.chain.pass(seq),
+            };
+            if let (Some(block), Some(batch)) = (&ordered.block, &batch) {
+                let (header, body) = (block.header.clone(), batch.bytes.clone());
+                out.log.push_back(ToLog::Block { header, body });
+            }
+            if !Arc::ptr_eq(self.chain.membership(), self.outgoing.membership()) {
+                self.set_membership(self.chain.membership().clone(), out);
+            }
+            let view = self.protocol.view();
+            out.execute.push_back(ToExecute::Deliver { ordered, batch, checkpoint, view });
+        }
     }
 
     /// What another replica wants of ours, or has sent of what we want.

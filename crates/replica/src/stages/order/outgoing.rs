@@ -24,6 +24,10 @@ impl Outgoing {
         self.me
     }
 
+    pub(super) fn membership(&self) -> &Arc<Membership> {
+        self.keyring.membership()
+    }
+
     pub(super) fn set_membership(&mut self, membership: Arc<Membership>) {
         self.keyring.set_membership(membership);
     }

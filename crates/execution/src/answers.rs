@@ -1,7 +1,9 @@
 //! What the packages of a block are answered.
 
 use crate::Replies;
-use crate::client_table::{Admission, ClientTable};
+use crate::chain::Admission;
+use crate::client_table::ClientTable;
+use crate::system::Decision;
 use bytes::Bytes;
 use std::ops::Range;
 use tercio_crypto::merkle_root;
@@ -28,19 +30,21 @@ pub struct PackageReply {
 }
 
 /// Writes the replies of a block, package by package, and keeps fresh results.
-pub(super) struct Answers<'a> {
-    pub(super) suite: Suite,
-    pub(super) clients: &'a mut ClientTable,
-    pub(super) results: &'a Replies,
+pub(crate) struct Answers<'a> {
+    pub(crate) suite: Suite,
+    pub(crate) clients: &'a mut ClientTable,
+    pub(crate) results: &'a Replies,
     /// The next of `results`.
-    pub(super) next: usize,
-    pub(super) leaves: &'a mut Vec<Digest>,
-    pub(super) bodies: &'a mut Vec<u8>,
+    pub(crate) next: usize,
+    /// What fresh system operations do.
+    pub(crate) decisions: std::slice::Iter<'a, Decision>,
+    pub(crate) leaves: &'a mut Vec<Digest>,
+    pub(crate) bodies: &'a mut Vec<u8>,
 }
 
 impl Answers<'_> {
     /// Appends the results of a package; gives where they stand, and their digest.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         package: &Package,
         admissions: &[Admission],
@@ -51,8 +55,11 @@ impl Answers<'_> {
             let seq = RequestSeq(package.first.0 + i as u64);
             let start = out.len();
             match admissions[i] {
+                Admission::Fresh if package.kind == OpKind::System => {
+                    self.decisions.next().expect("one each").write_result(out);
+                }
                 Admission::Fresh => {
-                    // The result of a read, or of a system operation, brings its own status.
+                    // The result of a read brings its own status.
                     if package.kind == OpKind::User {
                         out.push(ResultStatus::Executed as u8);
                     }

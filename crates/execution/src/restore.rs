@@ -4,8 +4,8 @@
 //! that part: the checkpoint's `state` is the root over the application's chunks, its `clients` over
 //! the client table's; the engine's single chunk follows from its `results`.
 
-use super::{Engine, Lagged};
 use crate::client_table::ClientTable;
+use crate::execution::{Execution, Lagged, Late};
 use crate::{AppError, Snapshot};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ pub enum RestoreError {
     },
 }
 
-impl Engine {
+impl Execution {
     /// All that [`Self::restore`] needs beside the checkpoint of the same moment, as labelled
     /// chunks.
     pub fn snapshot(&mut self) -> Snapshot {
@@ -60,9 +60,9 @@ impl Engine {
         }
         for block in &self.lagged {
             engine.extend_from_slice(&block.root.0);
-            engine.extend_from_slice(&block.state.0);
+            engine.extend_from_slice(&block.late.state.0);
         }
-        let (app, clients) = (self.app.snapshot(), self.clients.snapshot());
+        let (app, clients) = (self.executor.snapshot(), self.clients.snapshot());
         let bytes = app.bytes() + clients.bytes() + engine.len() as u64;
         let label = |kind: u8, rest: &[u8]| Bytes::from([&[kind], rest].concat());
         let app = app.map(move |(rest, chunk)| (label(APP, &rest), chunk));
@@ -101,8 +101,8 @@ impl Engine {
             }
         }
         self.restore_results(engine.ok_or(RestoreError::NoEngine)?, checkpoint)?;
-        self.app.restore(&app)?;
-        expect("state", checkpoint.state, self.app.state_digest())?;
+        self.executor.restore(&app)?;
+        expect("state", checkpoint.state, self.executor.state_digest())?;
         expect("client table", checkpoint.clients, self.clients.digest())?;
         self.restore_membership()?;
         expect("membership", checkpoint.membership, self.membership_digest)?;
@@ -150,7 +150,7 @@ fn chained_results(
     for _ in 0..to.height.0.min(lag.into()) {
         let (root, state) = (input.digest(WHAT)?, input.digest(WHAT)?);
         results = hash(suite, &[&results.0, &root.0, &state.0]);
-        lagged.push_back(Lagged { root, state, results });
+        lagged.push_back(Lagged { root, late: Late { results, state } });
     }
     input.finish()?;
     Ok((before, lagged, results))
