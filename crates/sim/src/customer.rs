@@ -96,6 +96,7 @@ impl Customer {
             max_timeout: Duration::from_millis(800),
             // Nobody gives up: whatever is asked for must be answered in the end.
             deadline: Duration::from_secs(3600),
+            max_outstanding: work.under_way.max(CoreSettings::unused_id().max_outstanding),
             ..CoreSettings::unused_id()
         };
         let secret = cast.secret(Principal::Client(id)).clone();

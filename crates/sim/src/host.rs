@@ -2,6 +2,7 @@
 
 use crate::actors::{Actor, Stage};
 use crate::checks::Held;
+use crate::halting::{Halt, Halting};
 use crate::pace::{Pace, SeededPace};
 use crate::witness::{Journal, Witness};
 use crate::{Cast, Disk, Forger, Rng, Tear, WorldSettings};
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tercio_consensus::{Instant, Settings, Status};
+use tercio_execution::Executor;
 use tercio_ledger::{BlockLogSettings, MediaFault, WalSettings};
 use tercio_replica::{
     Durability, LedgerSettings, NoLog, Node, NodeError, NodeSettings, NodeStatus, Output,
@@ -58,6 +60,7 @@ pub struct Host {
     node: Option<Node<Disk>>,
     disk: Disk,
     journal: Journal,
+    halt: Halt,
     actor: Option<Box<dyn Actor>>,
     /// Whether its disk's medium has failed.
     hit: bool,
@@ -92,6 +95,7 @@ impl Host {
             node: None,
             disk: Disk::new(),
             journal: Journal::default(),
+            halt: Halt::default(),
             actor: None,
             hit: false,
             distrusted: false,
@@ -219,6 +223,12 @@ impl Host {
         self.journal.damage(client, seq);
     }
 
+    /// Halts execution, and lets it go on.
+    #[must_use]
+    pub fn halt(&self) -> &Halt {
+        &self.halt
+    }
+
     /// Starts the replica from what is on the disk.
     ///
     /// # Errors
@@ -242,7 +252,8 @@ impl Host {
         };
         self.journal = Journal::default();
         let app = Box::new(Witness::new(self.journal.clone(), self.cast.suite()));
-        let node = Node::open(settings, self.disk.clone(), app, now)?;
+        let executor: Box<dyn Executor> = Box::new(Halting::new(app, self.halt.clone()));
+        let node = Node::open(settings, self.disk.clone(), executor, now)?;
         self.due = node.deadline();
         self.node = Some(node);
         self.keep_pace();

@@ -16,6 +16,8 @@ pub(super) struct Resend {
     status_deadline: Instant,
     /// `delivered` at the last status, to see whether it moves.
     delivered_at_status: SeqNum,
+    /// Up to where each replica last said that it has delivered.
+    delivered: BTreeMap<ReplicaId, SeqNum>,
     /// When each replica was last sent what it lacked.
     helped: BTreeMap<ReplicaId, Instant>,
     /// When each replica that started again was last shown our view: it asks for help besides.
@@ -29,6 +31,7 @@ impl Resend {
         Self {
             status_deadline: now + config.settings.status_interval,
             delivered_at_status: delivered,
+            delivered: BTreeMap::new(),
             helped: BTreeMap::new(),
             shown: BTreeMap::new(),
             bodies_given: BTreeMap::new(),
@@ -60,6 +63,16 @@ impl Resend {
         let moved = delivered > self.delivered_at_status;
         self.delivered_at_status = delivered;
         moved
+    }
+
+    /// A replica says up to where it has delivered.
+    pub(super) fn heard(&mut self, from: ReplicaId, delivered: SeqNum) {
+        self.delivered.insert(from, delivered);
+    }
+
+    /// Whether all others have said that they delivered up to this number.
+    pub(super) fn all_delivered(&self, config: &Config, seq: SeqNum) -> bool {
+        config.others().all(|id| self.delivered.get(&id).is_some_and(|theirs| *theirs >= seq))
     }
 
     /// Whether `to` may be helped again, which is noted.

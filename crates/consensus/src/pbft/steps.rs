@@ -286,6 +286,7 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule S2: send one that is behind what it lacks.
     pub(super) fn on_status(&mut self, from: ReplicaId, standing: Standing) {
+        self.resend.heard(from, standing.delivered);
         if !self.resend.may_help(&self.config, from, self.now) {
             return;
         }

@@ -23,7 +23,7 @@ impl<T: VoteTable> Pbft<T> {
         if changing || catching_up || !self.may_leave_now() || !stands(Defence::F18RequestTimers) {
             return None;
         }
-        if self.is_full() && stands(Defence::F52OrderAhead) {
+        if self.is_full() && self.only_execution_is_late() {
             return None;
         }
         let proposed = self.slots.proposed_since(self.views.view());
@@ -38,6 +38,13 @@ impl<T: VoteTable> Pbft<T> {
         let marks = self.slots.marks(&self.config);
         self.checkpoints.last_due() > marks.low
             && (marks.delivered >= marks.high || !self.slots.may_fill(&self.config))
+    }
+
+    /// Whether all others say that they have delivered what the checkpoint stands for that was asked
+    /// for: another view would bring nobody anything.
+    fn only_execution_is_late(&self) -> bool {
+        self.resend.all_delivered(&self.config, self.checkpoints.last_due())
+            && stands(Defence::F52OrderAhead)
     }
 
     /// Rule T5: when a primary can order again. It gets its whole time then, if it could not for long:
@@ -62,11 +69,15 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule T4: numbers that are delivered, and that no stable checkpoint covers though nothing
     /// else is to be done, count as waiting too: somebody may lack what only a checkpoint brings.
-    /// Each view has its time for that.
+    /// Each view has its time for that. When a checkpoint was asked for and all others say that they
+    /// lack nothing, it is execution that is late.
     fn uncovered_deadline(&self) -> Option<Instant> {
         let (at, delivered) = (self.at(), self.slots.delivered());
         let uncovered = delivered > self.slots.low() && at.executed == delivered;
         let busy = at.changing || at.catching_up || !self.requests.pool().is_empty();
+        if self.checkpoints.last_due() == delivered && self.only_execution_is_late() {
+            return None;
+        }
         if busy || !uncovered || at.is_primary(&self.config) || !self.may_leave_now() {
             return None;
         }

@@ -39,6 +39,7 @@ mod f46;
 mod f47;
 mod f48;
 mod f51;
+mod f52;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -120,6 +121,7 @@ faults! {
     f47 "blocks beyond the buffer" F47UncertifiedIsGone,
     f48 "absurd numbers in an offer" F48BoundOffers,
     f51 "a log that went back" F51AskAfterRestart,
+    f52 "execution halts" F52OrderAhead,
 }
 
 /// The fault of a number.
