@@ -21,8 +21,8 @@ pub use ids::{
     SeqNum, Timestamp, View,
 };
 pub use membership::{
-    ClientInfo, FaultModel, MAX_ADDED_CLIENTS, Member, Membership, MembershipError, Scheme,
-    SigningKey, Suite,
+    ClientInfo, DEFAULT_PROTOCOL, FaultModel, MAX_ADDED_CLIENTS, MAX_PROTOCOL_NAME, Member,
+    Membership, MembershipError, Scheme, SigningKey, Suite,
 };
 pub use replica_set::{MAX_REPLICAS, ReplicaSet};
 pub use request::{Op, OpKind, Ops, Package};

@@ -43,7 +43,19 @@ impl ReplicaSet {
 
     /// The members in ascending order.
     pub fn iter(self) -> impl Iterator<Item = ReplicaId> {
-        (0..MAX_REPLICAS as u16).map(ReplicaId).filter(move |&r| self.contains(r))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let next = (left != 0).then(|| ReplicaId(left.trailing_zeros() as u16))?;
+            left &= left - 1;
+            Some(next)
+        })
+    }
+
+    /// Those with numbers below that of `replica`.
+    #[must_use]
+    pub fn below(self, replica: ReplicaId) -> Self {
+        let bit = 1u128.checked_shl(replica.0.into());
+        Self(self.0 & bit.map_or(u128::MAX, |bit| bit - 1))
     }
 }
 
