@@ -405,6 +405,12 @@ impl Membership {
         self.ids.contains(replica)
     }
 
+    /// The replicas' numbers.
+    #[must_use]
+    pub fn ids(&self) -> ReplicaSet {
+        self.ids
+    }
+
     /// All replicas in order.
     pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> + use<> {
         self.ids.iter()

@@ -69,8 +69,45 @@ impl FromIterator<ReplicaId> for ReplicaSet {
     }
 }
 
+/// For people: `0 to 3`, or each when there are holes.
+impl fmt::Display for ReplicaSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, run) = (self.0.trailing_zeros(), self.len());
+        if run > 2 && (self.0 >> first).trailing_ones() as usize == run {
+            return write!(f, "{first} to {}", first as usize + run - 1);
+        }
+        let each: Vec<String> = self.iter().map(|id| id.to_string()).collect();
+        f.write_str(&each.join(", "))
+    }
+}
+
 impl fmt::Debug for ReplicaSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_a_run_as_one() {
+        let text = |ids: &[u16]| ids.iter().map(|id| ReplicaId(*id)).collect::<ReplicaSet>();
+        for (ids, expected) in [
+            (&[0, 1, 2, 3][..], "0 to 3"),
+            (&[0, 2, 5, 7], "0, 2, 5, 7"),
+            (&[0, 1], "0, 1"),
+            (&[125, 126, 127], "125 to 127"),
+            (&[127], "127"),
+            (&[], ""),
+        ] {
+            assert_eq!(text(ids).to_string(), expected);
+            assert_eq!(text(ids).iter().map(|id| id.0).collect::<Vec<_>>(), ids);
+        }
+        let all = ReplicaSet(u128::MAX);
+        assert_eq!((all.to_string().as_str(), all.iter().count()), ("0 to 127", 128));
+        assert_eq!(all.below(ReplicaId(127)).len(), 127);
+        assert_eq!(all.below(ReplicaId(300)).len(), 128);
     }
 }

@@ -238,7 +238,7 @@ pub fn start_with<P: Protocol + 'static>(
     let replica = node.me;
     let member = membership
         .member(replica)
-        .ok_or(StartError::NotAMember { replica, last: membership.n() - 1 })?;
+        .ok_or(StartError::NotAMember { replica, all: membership.ids() })?;
     if member.key != node.secret.public() {
         return Err(StartError::WrongKey { replica });
     }
