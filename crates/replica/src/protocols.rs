@@ -74,6 +74,24 @@ impl Protocols {
         self.0.iter().map(Runner::facts).collect()
     }
 
+    /// The one of that name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<Runner> {
+        self.0.iter().find(|runner| runner.facts.name() == name).copied()
+    }
+
+    /// The first one.
+    #[must_use]
+    pub fn first(&self) -> Runner {
+        self.0[0]
+    }
+
+    /// Their names.
+    #[must_use]
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|runner| runner.facts.name()).collect()
+    }
+
     /// Starts a replica whose membership names its protocol, as [`crate::start`] does.
     ///
     /// # Errors
@@ -84,10 +102,8 @@ impl Protocols {
         app: impl Fn() -> Box<dyn Application>,
     ) -> Result<ReplicaHandle, StartError> {
         let name = config.node.membership.protocol();
-        let Some(runner) = self.0.iter().find(|runner| runner.facts.name() == name) else {
-            let known = self.0.iter().map(|runner| runner.facts.name()).collect();
-            return Err(StartError::UnknownProtocol { name, known });
-        };
+        let unknown = || StartError::UnknownProtocol { name, known: self.names() };
+        let runner = self.named(name).ok_or_else(unknown)?;
         (runner.start)(config, &app)
     }
 }

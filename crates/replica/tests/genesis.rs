@@ -9,7 +9,7 @@ use std::time::Duration;
 use tercio_execution::membership_digest;
 use tercio_genesis::{App, Genesis, SharedSettings};
 use tercio_replica::{Durability, Layout};
-use tercio_types::{ClientId, ClientInfo};
+use tercio_types::{ClientId, ClientInfo, ReplicaId};
 
 fn example() -> Genesis {
     genesis("test", &[listener().local_addr().unwrap(); 4])
@@ -99,12 +99,49 @@ fn the_smallest_genesis_has_defaults() {
     assert!(error.ends_with(expected), "{error}");
 }
 
+/// The member of one number gets another.
+fn renumber(genesis: &mut Genesis, from: ReplicaId, to: ReplicaId) {
+    let member = genesis.replicas.remove(&from).unwrap();
+    genesis.replicas.insert(to, member);
+}
+
+/// Two members change places.
+fn swap(genesis: &mut Genesis) {
+    renumber(genesis, ReplicaId(0), ReplicaId(9));
+    renumber(genesis, ReplicaId(1), ReplicaId(0));
+    renumber(genesis, ReplicaId(9), ReplicaId(1));
+}
+
+#[test]
+fn replicas_are_numbered_all_or_none() {
+    let read = |text: &str| {
+        Genesis::from_toml(text, Path::new("genesis.toml"), &tercio_registry::apps())
+            .map_err(|error| error.to_string())
+    };
+    let mut holes = example();
+    renumber(&mut holes, ReplicaId(3), ReplicaId(7));
+    renumber(&mut holes, ReplicaId(1), ReplicaId(3));
+    let text = holes.to_toml();
+    assert_eq!(text.matches("\nid = ").count(), 4 + 2, "{text}");
+    assert_eq!(read(&text).unwrap(), holes);
+    let membership = holes.membership().unwrap();
+    assert_eq!(membership.ids().to_string(), "0, 2, 3, 7");
+    let error = read(&text.replacen("id = 2\n", "", 1)).unwrap_err();
+    assert!(error.ends_with("either each replica has an id, or none has"), "{error}");
+    let error = read(&text.replacen("id = 2\n", "id = 0\n", 1)).unwrap_err();
+    assert!(error.ends_with("two replicas have the id 0"), "{error}");
+    let error = read(&text.replacen("id = 2\n", "id = 128\n", 1)).unwrap_err();
+    assert!(error.ends_with("a replica's number is at most 127, not 128"), "{error}");
+    // Written as the file of a network without holes is: nothing of it has a number.
+    assert_eq!(example().to_toml().matches("\nid = ").count(), 2);
+}
+
 /// Everything that replicas must agree on moves the chain id; where they listen does not.
 #[test]
 fn the_chain_id_covers_all_but_addresses() {
     let genesis = example();
     let mut moved = genesis.clone();
-    moved.replicas[2].address = "elsewhere:1".into();
+    moved.replicas.get_mut(&ReplicaId(2)).unwrap().address = "elsewhere:1".into();
     assert_eq!(moved.chain(), genesis.chain());
 
     let change = |change: &dyn Fn(&mut Genesis)| {
@@ -116,8 +153,9 @@ fn the_chain_id_covers_all_but_addresses() {
         genesis.chain(),
         change(&|g| g.name.push('x')),
         change(&|g| g.lag = 1),
-        change(&|g| g.replicas.swap(0, 1)),
-        change(&|g| g.replicas.truncate(3)),
+        change(&swap),
+        change(&|g| drop(g.replicas.pop_last())),
+        change(&|g| renumber(g, ReplicaId(3), ReplicaId(4))),
         change(&|g| g.clients.retain(|client, _| client.0 != 8)),
         change(&|g| {
             g.clients.insert(ClientId(9), ClientInfo::new(secret(9).public()));
@@ -148,7 +186,7 @@ fn the_chain_id_covers_all_but_addresses() {
 
     let digest = |genesis: &Genesis| membership_digest(&genesis.membership().unwrap());
     assert_eq!(digest(&moved), digest(&genesis));
-    moved.replicas.swap(0, 1);
+    swap(&mut moved);
     assert_ne!(digest(&moved), digest(&genesis));
 }
 

@@ -41,7 +41,7 @@ use tercio_consensus::{Instant, Protocol};
 use tercio_execution::Application;
 use tercio_ledger::{DataDir, Identity};
 use tercio_transport::{Transport, Waker};
-use tercio_types::Principal;
+use tercio_types::{Principal, ReplicaId};
 use upkeep::UpkeepThread;
 
 /// How many commands may wait before execution: as many batches may be in memory because of it.
@@ -114,6 +114,7 @@ impl Drop for EndsAll {
 /// A running replica. Dropping it stops the replica.
 #[derive(Debug)]
 pub struct ReplicaHandle {
+    id: ReplicaId,
     address: SocketAddr,
     layout: Layout,
     ending: Arc<Ending>,
@@ -124,6 +125,12 @@ pub struct ReplicaHandle {
 }
 
 impl ReplicaHandle {
+    /// Which replica.
+    #[must_use]
+    pub fn id(&self) -> ReplicaId {
+        self.id
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
@@ -330,7 +337,8 @@ pub fn start_with<P: Protocol + 'static>(
         home,
     };
     let thread = spawner.spawn("loop", move || looping.run())?;
-    Ok(ReplicaHandle { address, layout, ending, waker, questions, last, thread: Some(thread) })
+    let (id, thread) = (replica, Some(thread));
+    Ok(ReplicaHandle { id, address, layout, ending, waker, questions, last, thread })
 }
 
 /// A channel for questions about the status. The caller waits, so there are few; and what the
