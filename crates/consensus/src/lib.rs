@@ -24,7 +24,7 @@ mod protocol;
 mod votes;
 
 pub use kind::{ProtocolFacts, ProtocolKind, Reading, RecoverError, Recovery, Setup};
-pub use pool::{PoolLimits, RequestPool};
+pub use pool::{Admitted, PoolLimits, RequestPool};
 pub use protocol::{
     Awaited, Delivery, Effect, Event, Evidence, Floor, Instant, Learning, MAX_BATCH, MAX_PACKAGE,
     PersistId, Protocol, Settings, SettingsError, Status,
