@@ -57,7 +57,7 @@ impl Forger {
 
     /// The frame of a message, as a correct replica would make it.
     #[must_use]
-    pub fn message(&self, message: &PbftMessage) -> Bytes {
+    pub fn message<M: Message>(&self, message: &M) -> Bytes {
         let suite = self.membership().suite();
         message.to_frame(self.me, suite, |said| self.keys.mac_vector(said)).to_bytes()
     }

@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tercio_consensus::{Instant, Settings, Status};
+use tercio_consensus::pbft::Pbft;
+use tercio_consensus::{Instant, Protocol, ProtocolKind, Settings, Status};
 use tercio_ledger::{BlockLogSettings, MediaFault, WalSettings};
 use tercio_replica::{
     Durability, LedgerSettings, NoLog, Node, NodeError, NodeSettings, NodeStatus, Output,
@@ -53,9 +54,9 @@ fn small_files(forgetful: bool) -> LedgerSettings {
 }
 
 /// A machine.
-pub struct Host {
+pub struct Host<P: Protocol = Pbft> {
     id: ReplicaId,
-    node: Option<Node<Disk>>,
+    node: Option<Node<Disk, P>>,
     disk: Disk,
     journal: Journal,
     actor: Option<Box<dyn Actor>>,
@@ -83,7 +84,7 @@ pub struct Host {
     cast: Arc<Cast>,
 }
 
-impl Host {
+impl<P: ProtocolKind> Host<P> {
     /// A machine with an empty disk, on which nothing runs yet.
     #[must_use]
     pub fn new(cast: &Arc<Cast>, id: ReplicaId, world: &WorldSettings, rng: Rng) -> Self {

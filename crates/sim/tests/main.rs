@@ -3,4 +3,5 @@
 
 mod faults;
 mod plots;
+mod sequencer;
 mod simulator;

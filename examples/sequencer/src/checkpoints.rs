@@ -44,7 +44,12 @@ impl Checkpoints {
     }
 
     /// Keeps what a replica signed; the first of a number stands.
-    pub(crate) fn note(&mut self, by: ReplicaId, checkpoint: Checkpoint, signature: SignatureBytes) {
+    pub(crate) fn note(
+        &mut self,
+        by: ReplicaId,
+        checkpoint: Checkpoint,
+        signature: SignatureBytes,
+    ) {
         if checkpoint.seq <= self.low() {
             return;
         }

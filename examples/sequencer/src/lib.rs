@@ -197,15 +197,15 @@ impl Sequencer {
         let suite = self.membership.suite();
         for (index, record) in records.iter().enumerate() {
             let broken = |error| RecoverError::Record { index, error };
-            let (kind, rest) = record.split_first().ok_or_else(|| {
-                broken(DecodeError::Truncated("record"))
-            })?;
+            let (kind, rest) =
+                record.split_first().ok_or_else(|| broken(DecodeError::Truncated("record")))?;
             if record == RECORD_STABLE {
                 continue;
             }
-            let (seq, _) = rest.split_first_chunk().filter(|_| *kind == RECORD_ORDER).ok_or(
-                broken(DecodeError::Unknown { what: "record", found: u64::from(*kind) }),
-            )?;
+            let (seq, _) = rest
+                .split_first_chunk()
+                .filter(|_| *kind == RECORD_ORDER)
+                .ok_or(broken(DecodeError::Unknown { what: "record", found: u64::from(*kind) }))?;
             let (seq, body) = (SeqNum(u64::from_le_bytes(*seq)), record.slice(9..));
             let digest = tercio_crypto::hash(suite, &[&body]);
             let batch = EncodedBatch::from_bytes(body, digest, suite).map_err(broken)?;
@@ -566,7 +566,8 @@ impl Protocol for Sequencer {
             checkpoints: self.checkpoints.len(),
             oldest_pending: self.pool.oldest_arrival(),
             progress_at: self.progress_at,
-            waiting: waits.then(|| (Awaited::Named("ORDER"), [self.leader()].into_iter().collect())),
+            waiting: waits
+                .then(|| (Awaited::Named("ORDER"), [self.leader()].into_iter().collect())),
             dropped: self.dropped.clone(),
             ..Status::default()
         }

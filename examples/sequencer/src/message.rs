@@ -89,9 +89,8 @@ impl Message for SequencerMessage {
     }
 
     fn parts(&self, sender: ReplicaId, suite: Suite) -> (Key, Bytes, Option<SignatureBytes>) {
-        let key = |kind, seq: SeqNum, digest: Digest| {
-            Key::of_replica(kind, sender, 0, seq.0, digest)
-        };
+        let key =
+            |kind, seq: SeqNum, digest: Digest| Key::of_replica(kind, sender, 0, seq.0, digest);
         match self {
             Self::Order { seq, batch } => {
                 (key(ORDER, *seq, batch.digest), batch.bytes.clone(), None)
