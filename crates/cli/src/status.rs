@@ -26,7 +26,7 @@ use tercio_genesis::Genesis;
 use tercio_genesis::replica_home::CONFIG_FILE;
 use tercio_network::usage;
 use tercio_replica::report::ReplicaReport;
-use tercio_types::ReplicaId;
+use tercio_types::{DEFAULT_PROTOCOL, ReplicaId};
 
 /// A replica writes five times a second; one that has not for so long does not answer.
 const YOUNG: Duration = Duration::from_secs(2);
@@ -164,6 +164,9 @@ fn state(home: &Path, now_unix_ms: u64) -> State {
 fn print(report: &Report) {
     for row in &report.replicas {
         output::line(&format!("replica {}  {}", row.id, line(row)));
+    }
+    if report.protocol != DEFAULT_PROTOCOL {
+        output::line(&format!("protocol {} ({})", report.protocol, report.faults));
     }
     for sentence in &report.network.sentences {
         output::line(sentence);

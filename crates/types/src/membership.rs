@@ -381,6 +381,16 @@ impl Membership {
         }
     }
 
+    /// How many must take part so that operations are ordered: a quorum, or all where none may
+    /// fail.
+    #[must_use]
+    pub fn needed(&self) -> usize {
+        match self.model {
+            FaultModel::Faultless => self.n(),
+            FaultModel::Byzantine | FaultModel::TrustedCounter => self.quorum(),
+        }
+    }
+
     /// How many hold at least one that is not faulty: f+1.
     #[must_use]
     pub fn weak_quorum(&self) -> usize {
