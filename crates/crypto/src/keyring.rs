@@ -150,13 +150,14 @@ impl Keyring {
             known: KnownGood::default(),
             spared: 0,
         };
-        ring.replicas = (ring.membership.replicas())
-            .map(|id| {
-                let key = ring.membership.member(id)?.key;
-                ring.link(Principal::Replica(id), &key)
-            })
-            .collect();
+        ring.replicas = ring.replica_links();
         ring
+    }
+
+    /// Our keys towards each replica, in the order of the membership.
+    fn replica_links(&self) -> Vec<Option<Link>> {
+        let link = |id| self.link(Principal::Replica(id), &self.membership.member(id)?.key);
+        self.membership.replicas().map(link).collect()
     }
 
     /// Signs with a key other than the identity: a client's, whose public half the membership has
@@ -179,16 +180,20 @@ impl Keyring {
         &self.membership
     }
 
-    /// Goes over to a membership of the same replicas with more clients.
-    ///
-    /// # Panics
-    /// When chain, epoch or replicas are others.
+    /// Goes over to another membership. With more clients all keys stay; those of other replicas, or
+    /// of another epoch, are derived anew.
     pub fn set_membership(&mut self, membership: Arc<Membership>) {
-        let same = |a: &Membership, b: &Membership| {
-            (a.chain(), a.epoch(), a.n()) == (b.chain(), b.epoch(), b.n())
-        };
-        assert!(same(&membership, &self.membership), "clients change, replicas do not");
-        self.membership = membership;
+        let before = std::mem::replace(&mut self.membership, membership);
+        let after = &self.membership;
+        let key = |of: &Membership, id| of.member(id).map(|member| member.key);
+        let same = (after.chain(), after.epoch(), after.ids())
+            == (before.chain(), before.epoch(), before.ids())
+            && after.replicas().all(|id| key(after, id) == key(&before, id));
+        if !same {
+            self.context = context(after, self.instance);
+            self.clients.clear();
+            self.replicas = self.replica_links();
+        }
     }
 
     /// Our signing half, for whoever signs in our name.
@@ -236,7 +241,8 @@ impl Keyring {
     pub fn tag(&mut self, to: Principal, said: &[u8; 52]) -> Result<Tag, Reject> {
         let link = match to {
             Principal::Replica(id) => {
-                self.replicas.get(id.index()).ok_or(Reject::UnknownReplica(id))?.as_ref()
+                let place = self.membership.place_of(id).ok_or(Reject::UnknownReplica(id))?;
+                self.replicas[place].as_ref()
             }
             Principal::Client(id) => self.client_link(id)?,
         };
@@ -247,11 +253,12 @@ impl Keyring {
     /// One tag for each replica, in order. Our own slot stays zero: nobody checks it.
     #[must_use]
     pub fn mac_vector(&self, said: &[u8; 52]) -> Authenticator {
-        let tag = |(i, link): (usize, &Option<Link>)| match link {
-            Some(link) if self.me != Principal::Replica(ReplicaId(i as u16)) => link.send.tag(said),
+        let tag = |(id, link): (ReplicaId, &Option<Link>)| match link {
+            Some(link) if self.me != Principal::Replica(id) => link.send.tag(said),
             _ => Tag::default(),
         };
-        Authenticator::MacVector(self.replicas.iter().enumerate().map(tag).collect())
+        let links = self.membership.replicas().zip(&self.replicas);
+        Authenticator::MacVector(links.map(tag).collect())
     }
 
     /// Our signature on the 52 bytes.
@@ -374,16 +381,19 @@ impl Keyring {
                 signatures.push(Signed { by, key, text, signature: *signature });
                 return Ok(());
             }
-            Proof::Attested(..) => return Err(Reject::Unsupported(by)),
+            Proof::Attested(_) => return Err(Reject::Unsupported(by)),
             Proof::Mac(tag) => Some(*tag),
             Proof::MacVector(tags) => match self.me {
-                Principal::Replica(me) if tags.len() == self.membership.n() => tags.get(me.index()),
+                Principal::Replica(me) if tags.len() == self.membership.n() => {
+                    self.membership.place_of(me).and_then(|place| tags.get(place))
+                }
                 _ => None,
             },
         };
         let link = match by {
             Principal::Replica(id) => {
-                self.replicas.get(id.index()).ok_or(Reject::UnknownReplica(id))?.as_ref()
+                let place = self.membership.place_of(id).ok_or(Reject::UnknownReplica(id))?;
+                self.replicas[place].as_ref()
             }
             Principal::Client(id) => self.client_link(id)?,
         };

@@ -214,7 +214,7 @@ fn a_recorded_handshake_is_no_link() {
     let recorder = std::thread::spawn(move || {
         let (mut dialler, _) = tap.accept().unwrap();
         let mut replica = dial(real);
-        let (mut opening, mut answer, mut confirm) = ([0; 112], [0; 56], [0; 16]);
+        let (mut opening, mut answer, mut confirm) = ([0; 144], [0; 56], [0; 16]);
         dialler.read_exact(&mut opening).unwrap();
         replica.write_all(&opening).unwrap();
         replica.read_exact(&mut answer).unwrap();

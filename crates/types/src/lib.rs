@@ -14,7 +14,7 @@ mod system;
 mod window;
 pub mod zoo;
 
-pub use auth::{Authenticator, PublicKey, SignatureBytes, Tag, Tags};
+pub use auth::{Attested, AttestedKind, Authenticator, PublicKey, SignatureBytes, Tag, Tags};
 pub use block::{Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, CheckpointField, EMPTY_ROOT};
 pub use ids::{
     ChainId, ClientId, Digest, Epoch, Height, ParseHexError, Principal, ReplicaId, RequestSeq,

@@ -51,6 +51,18 @@ impl ReplicaSet {
         })
     }
 
+    /// The members once in a circle, beginning with `first` or the next above it.
+    pub fn circle(self, first: ReplicaId) -> impl Iterator<Item = ReplicaId> {
+        let below = self.below(first);
+        Self(self.0 & !below.0).iter().chain(below.iter())
+    }
+
+    /// One above the highest number: a list of that length has a place for each.
+    #[must_use]
+    pub fn bound(self) -> usize {
+        (u128::BITS - self.0.leading_zeros()) as usize
+    }
+
     /// Those with numbers below that of `replica`.
     #[must_use]
     pub fn below(self, replica: ReplicaId) -> Self {
@@ -107,6 +119,11 @@ mod tests {
         }
         let all = ReplicaSet(u128::MAX);
         assert_eq!((all.to_string().as_str(), all.iter().count()), ("0 to 127", 128));
+        let holes = text(&[0, 2, 5, 7]);
+        let circle = |first| holes.circle(ReplicaId(first)).map(|id| id.0).collect::<Vec<_>>();
+        assert_eq!((circle(0), circle(3)), (vec![0, 2, 5, 7], vec![5, 7, 0, 2]));
+        assert_eq!((circle(7), circle(8)), (vec![7, 0, 2, 5], vec![0, 2, 5, 7]));
+        assert_eq!((holes.bound(), all.bound(), ReplicaSet::EMPTY.bound()), (8, 128, 0));
         assert_eq!(all.below(ReplicaId(127)).len(), 127);
         assert_eq!(all.below(ReplicaId(300)).len(), 128);
     }

@@ -10,8 +10,8 @@ use tercio_types::{
 };
 use tercio_verify::{Dropped, Gather, HostVerify, Inbound, Outcome, Plain};
 use tercio_wire::{
-    DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content, package_from_content,
-    request_key,
+    Carries, DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content,
+    package_from_content, request_key,
 };
 
 /// The first of the clients.
@@ -26,6 +26,10 @@ struct Word(u8);
 impl Message for Word {
     fn from_frame(frame: &Frame, _suite: Suite) -> Result<Self, DecodeError> {
         Ok(Self(frame.key.kind.0))
+    }
+
+    fn carries(&self) -> Carries {
+        Carries::Macs
     }
 
     fn inner_claims(&self, _suite: Suite, _claim: &mut dyn FnMut(Claim<'_>)) {}

@@ -8,7 +8,7 @@ use tercio_types::{
     Suite,
 };
 use tercio_wire::{
-    Decode, DecodeError, Encode, EncodedBatch, Frame, Key, Kind, Message, Reader,
+    Carries, Decode, DecodeError, Encode, EncodedBatch, Frame, Key, Kind, Message, Reader,
     certificate_claims, checkpoint_key, package_claim,
 };
 
@@ -76,6 +76,13 @@ impl Message for SequencerMessage {
             return Err(DecodeError::NotCanonical("key"));
         }
         Ok(message)
+    }
+
+    fn carries(&self) -> Carries {
+        match self {
+            Self::Checkpoint { .. } => Carries::Signature,
+            Self::Order { .. } | Self::Standing { .. } | Self::Stable(_) => Carries::Macs,
+        }
     }
 
     fn inner_claims(&self, suite: Suite, claim: &mut dyn FnMut(Claim<'_>)) {

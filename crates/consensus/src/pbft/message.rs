@@ -9,7 +9,7 @@ use tercio_types::{
     SeqNum, SignatureBytes, Suite, View,
 };
 use tercio_wire::{
-    Decode, DecodeError, Encode, EncodedBatch, Frame, Key, Kind, Message, Reader,
+    Carries, Decode, DecodeError, Encode, EncodedBatch, Frame, Key, Kind, Message, Reader,
     certificate_claims, checkpoint_key, list, package_claim,
 };
 
@@ -452,6 +452,17 @@ impl Message for PbftMessage {
             return Err(DecodeError::NotCanonical("key"));
         }
         Ok(message)
+    }
+
+    /// What others must be shown later is signed.
+    fn carries(&self) -> Carries {
+        match self {
+            Self::Checkpoint { .. } | Self::Attest { .. } | Self::ViewChange(_) => {
+                Carries::Signature
+            }
+            // The signature of a new view's primary travels inside: others may carry it on.
+            _ => Carries::Macs,
+        }
     }
 
     fn inner_claims(&self, suite: Suite, claim: &mut dyn FnMut(Claim<'_>)) {
