@@ -194,7 +194,6 @@ const fn is_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pbft::Pbft;
 
     #[test]
     fn names_are_short_and_plain() {
@@ -204,12 +203,5 @@ mod tests {
         for bad in ["", "PBFT", "p bft", "p_bft", "pbft\0", "abcdefghijklmnopqrstuvwxy", "ü"] {
             assert!(!is_name(bad), "{bad}");
         }
-    }
-
-    #[test]
-    fn facts_are_those_of_the_kind() {
-        const FACTS: ProtocolFacts = ProtocolFacts::of::<Pbft>();
-        assert_eq!((FACTS.name(), FACTS.model()), ("pbft", FaultModel::Byzantine));
-        assert_eq!(format!("{FACTS:?}"), "ProtocolFacts(\"pbft\")");
     }
 }

@@ -45,3 +45,26 @@ impl ProtocolKind for Pbft {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ProtocolFacts;
+
+    #[test]
+    fn facts_are_those_of_the_kind() {
+        const FACTS: ProtocolFacts = ProtocolFacts::of::<Pbft>();
+        assert_eq!((FACTS.name(), FACTS.model()), ("pbft", FaultModel::Byzantine));
+        assert_eq!(format!("{FACTS:?}"), "ProtocolFacts(\"pbft\")");
+        assert_eq!(FACTS.name(), tercio_types::DEFAULT_PROTOCOL);
+    }
+
+    /// Every message that there is has a name, and its frames read as it is meant.
+    #[test]
+    fn every_message_has_a_name() {
+        let named = (Kind::PROTOCOL..48).filter(|kind| Pbft::message_name(Kind(*kind)).is_some());
+        assert_eq!(named.collect::<Vec<_>>(), (16..=26).collect::<Vec<_>>());
+        assert_eq!(Pbft::reading(COMMIT), Reading::Decision);
+        assert_eq!(Pbft::reading(VIEW_CHANGE), Reading::Other);
+    }
+}
