@@ -231,7 +231,7 @@ fn records_of_epochs_in_snapshots_are_refused_by_name() {
         let covered = [&bytes[..48], &bytes[52..head + more.len()]].concat();
         put(&mut bytes, 48, &crc32fast::hash(&covered).to_le_bytes());
         storage.edit(&name, |file| *file = bytes.clone());
-        let mut store = SnapshotStore::open(Box::new(storage), CHAIN).unwrap();
+        let store = SnapshotStore::open(Box::new(storage), CHAIN).unwrap();
         let error = store.head(seq).unwrap_err();
         match refused {
             true => assert!(matches!(error, LedgerError::EpochRecords { .. }), "{error}"),

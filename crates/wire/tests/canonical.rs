@@ -504,7 +504,8 @@ fn attested_values_have_one_form() {
         encode_authenticator(&Authenticator::Attested(Box::new(attested.clone())), &mut out);
         decode_authenticator(&mut Reader::new(out.into(), SUITE))
     };
-    let of = |kind, value, previous| Attested { value, previous, ..attested(kind, signature(9)) };
+    let certificate = SignatureBytes::new(&[9; 64]).unwrap();
+    let of = |kind, value, previous| Attested { value, previous, ..attested(kind, certificate) };
     let (high, half) = (u128::MAX, u128::from(u64::MAX) + 1);
     for good in [
         of(AttestedKind::Independent, high, 0),
