@@ -480,6 +480,55 @@ mod tests {
         Keyring::new(me, key(i), membership.clone(), Instance(0))
     }
 
+    /// Tags stand in the order of the members, whatever their numbers; and a ring goes over to other
+    /// members with other keys.
+    #[test]
+    fn numbers_with_holes_find_their_tags() {
+        let of = |ids: &[u8], epoch| {
+            let member = |id: &u8| Member { key: key(*id).public(), address: String::new() };
+            let members = ids.iter().map(|id| (ReplicaId((*id).into()), member(id))).collect();
+            let (chain, model) = (ChainId([1; 32]), FaultModel::Byzantine);
+            let clients = BTreeMap::from([(ClientId(9), ClientInfo::new(key(9).public()))]);
+            let suite = Suite::default();
+            let made = Membership::numbered(chain, Epoch(epoch), suite, model, members, clients);
+            Arc::new(made.unwrap())
+        };
+        let holes = of(&[0, 2, 5, 7], 0);
+        let said = [9; 52];
+        let verifies = |ring: &mut Keyring, by, proof| {
+            ring.verify(Said { claims: vec![(by, said, proof)] }).is_ok()
+        };
+        for from in [0, 2, 5, 7, 9] {
+            let (by, vector) = match from {
+                9 => (Principal::Client(ClientId(9)), client(9, &holes).mac_vector(&said)),
+                i => (
+                    Principal::Replica(ReplicaId(i.into())),
+                    replica(i, &holes, 0).mac_vector(&said),
+                ),
+            };
+            for to in [0, 2, 5, 7].into_iter().filter(|to| *to != from) {
+                assert!(verifies(&mut replica(to, &holes, 0), by, vector.clone()), "{from} {to}");
+            }
+        }
+        let stranger = Principal::Replica(ReplicaId(3));
+        let mut seven = replica(7, &holes, 0);
+        assert_eq!(seven.tag(stranger, &said).unwrap_err(), Reject::UnknownReplica(ReplicaId(3)));
+        // 2 left and 8 came, in another epoch: nothing of the last one is good any more.
+        let later = of(&[0, 5, 7, 8], 1);
+        let (five, eight) = (replica(5, &holes, 0), replica(8, &later, 0));
+        let [old, new] = [(&five, 5), (&eight, 8)]
+            .map(|(ring, id)| (Principal::Replica(ReplicaId(id)), ring.mac_vector(&said)));
+        assert!(verifies(&mut seven, old.0, old.1.clone()));
+        seven.set_membership(later.clone());
+        assert!(!verifies(&mut seven, old.0, old.1));
+        assert!(verifies(&mut seven, new.0, new.1));
+        assert!(verifies(
+            &mut replica(8, &later, 0),
+            Principal::Replica(ReplicaId(7)),
+            seven.mac_vector(&said)
+        ));
+    }
+
     fn one(by: Principal, said: [u8; 52], proof: Authenticator) -> Said {
         Said { claims: vec![(by, said, proof)] }
     }

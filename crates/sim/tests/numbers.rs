@@ -41,16 +41,16 @@ fn a_network_with_holes_goes_on() {
 fn seeds_of_networks_with_holes_break_nothing() {
     let cast = Cast::numbered(&[0, 2, 5, 7]);
     let (mut views, mut equivocations, mut first) = (0, 0, Digest::default());
-    for seed in 1..=120 {
+    for seed in 1..=60 {
         let report = run(&cast, seed, false).outcome.unwrap_or_else(|failure| panic!("{failure}"));
         views += report.tally.view_changes;
         equivocations += report.tally.equivocations;
         first = if seed == 1 { report.trace } else { first };
     }
-    assert!(views > 100 && equivocations > 0, "{views} {equivocations}");
+    assert!(views > 50 && equivocations > 0, "{views} {equivocations}");
     assert_eq!(run(&cast, 1, false).outcome.unwrap().trace, first);
     let seven = Cast::numbered(&[1, 2, 3, 60, 64, 126, 127]);
-    for seed in 1..=20 {
+    for seed in 1..=6 {
         run(&seven, seed, false).outcome.unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
