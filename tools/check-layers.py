@@ -25,7 +25,7 @@ JOINED = {
     "tercio-cli", "tercio",
 }
 # What looks at the product from outside: nothing of the product stands on it.
-OUTSIDE = {"tercio-sim", "tercio-bench"}
+OUTSIDE = {"tercio-sim", "tercio-bench", "tercio-sequencer"}
 APPS = {"tercio-counter", "tercio-exchange", "tercio-kv", "tercio-bank"}
 ALL_APPS = APPS | {"tercio-registry"}
 ABOVE = JOINED | OUTSIDE | ALL_APPS
@@ -51,13 +51,17 @@ MUST_NOT_KNOW = {
     | OUTSIDE | ALL_APPS,
     "tercio-replica": {"tercio-client", "tercio-network"} | OUTSIDE | ALL_APPS,
     "tercio-network": OUTSIDE | ALL_APPS,
+    # What another author's protocol would know.
+    "tercio-sequencer": IO | SERIALIZERS | (STAGES - {"tercio-consensus"})
+    | (ABOVE - {"tercio-sequencer"}),
 }
 # Not of its own: the simulator uses the client's core, which does no I/O, but stands in one crate
 # with the client that does. Programs measure, so the command line and what re-exports it reach
 # `bench`; nothing below them may.
 MUST_NOT_NAME = {
     "tercio-sim": {"tercio-transport", "mio", "rustix", "tokio"},
-    "tercio": {"tercio-bench"},
+    "tercio": {"tercio-bench", "tercio-sequencer"},
+    "tercio-cli": {"tercio-sequencer"},
 }
 # Remote memory stands alone: it knows nothing of the engine and its ledger, nor they of it.
 OURS = STAGES | ABOVE | {"tercio-types", "tercio-wire", "tercio-crypto"}
@@ -76,6 +80,7 @@ for name in STAGES | JOINED | ALL_APPS:
 # Within a crate: a contract, and the modules of its implementations, which it must not name.
 CONTRACTS = {
     "crates/consensus/src/protocol.rs": {"pbft"},
+    "crates/consensus/src/kind.rs": {"pbft"},
     "crates/execution/src/application.rs": {
         "Engine", "Keyed", "Store", "client_table", "engine", "store", "transaction", "trie",
     },

@@ -22,8 +22,7 @@ fn connect() {
     let folder = tempfile::tempdir().unwrap();
     let spec = Spec::new(tercio_registry::apps().first());
     Network::lay_out(folder.path(), &spec).unwrap();
-    let replicas =
-        Replicas::start(folder.path(), spec.replicas, None, &tercio_registry::apps()).unwrap();
+    let replicas = Replicas::start(folder.path(), &spec, None).unwrap();
     let home = tercio_network::client_home(folder.path(), "1");
     let program = env!("CARGO_BIN_EXE_connect");
     let run = || Command::new(program).arg(&home).output().unwrap();
@@ -89,4 +88,70 @@ fn own_application() {
     assert!(up.wait().unwrap().success());
     let audit = says(&["audit", &net]);
     assert_eq!(audit.matches("audit: ok").count(), 4, "{audit}");
+}
+
+/// Another ordering protocol runs as four processes, with every command; a program that does not have
+/// it refuses the network by name, and `status` counts as its fault model says.
+#[test]
+fn another_protocol() {
+    let (program, stock) = (env!("CARGO_BIN_EXE_toy"), env!("CARGO_BIN_EXE_guest-book"));
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    let net = dir.display().to_string();
+    let command = |words: &[&str]| Command::new(program).args(words).output().unwrap();
+    let says = |words: &[&str]| said(program, &command(words));
+    let made = says(&["testnet", "--protocol", "sequencer", "--app", "kv", "-o", &net]);
+    assert!(made.contains("protocol: sequencer"), "{made}");
+    let genesis = std::fs::read_to_string(dir.join("genesis.toml")).unwrap();
+    assert!(genesis.contains("protocol = \"sequencer\""), "{genesis}");
+    let refused = Command::new(stock).args(["up", &net]).output().unwrap();
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1));
+    let known = "this program has no protocol 'sequencer' (it has pbft)";
+    assert!(why.contains(known) && why.contains("genesis.toml:3: protocol:"), "{why}");
+
+    let mut up = Command::new(program);
+    let up = up.args(["up", &net, "--stop-with-stdin", "--json", "--no-restart"]);
+    let mut up = up.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut events = BufReader::new(up.stdout.take().unwrap()).lines();
+    let ready = events.find(|line| line.as_ref().unwrap().contains("ready_ms"));
+    let ready: serde_json::Value = serde_json::from_str(&ready.unwrap().unwrap()).unwrap();
+    for i in 0..40 {
+        says(&["submit", &net, &format!("put key{i} value{i}")]);
+    }
+    assert!(says(&["query", &net, "get key39"]).starts_with("value39"));
+    let status = || {
+        let output = command(&["status", &net]);
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let well = |(works, text): (bool, String)| {
+        let all = text.contains("all is well: 4 of 4 replicas vote, none may fail");
+        (works && all && text.contains("protocol sequencer (faultless)")).then_some(())
+    };
+    assert!(poll_until(Duration::from_secs(60), || well(status())).is_some(), "{:?}", status());
+
+    // Without the sequencer nothing is ordered, and status does not count to a quorum.
+    let pid = |id: u64| {
+        let replicas = ready["replicas"].as_array().unwrap();
+        replicas.iter().find(|replica| replica["id"] == id).unwrap()["pid"].to_string()
+    };
+    assert!(Command::new("kill").args(["-KILL", &pid(0)]).status().unwrap().success());
+    let stands = || {
+        let (works, text) = status();
+        let needed = "3 of 4 replicas can vote and 4 are needed; bring back replica 0";
+        (!works && text.contains(needed)).then_some(())
+    };
+    assert!(poll_until(Duration::from_secs(60), stands).is_some(), "{:?}", status());
+    drop(up.stdin.take());
+    events.for_each(drop);
+    up.wait().unwrap();
+
+    // What the others have is certified as the protocol promises: by a majority.
+    let audit = command(&["audit", &net, "--json"]);
+    let text = String::from_utf8_lossy(&audit.stdout).into_owned();
+    let audit: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    for row in audit["replicas"].as_array().unwrap() {
+        assert_eq!(row["audit"], "ok", "{audit}");
+    }
+    assert_eq!(audit["heads"].as_object().unwrap().len(), 1, "{audit}");
 }

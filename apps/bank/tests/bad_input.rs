@@ -63,7 +63,7 @@ fn every_reason_is_given_for_its_own_mistake() {
     for (client, op, reason) in cases {
         assert_eq!(run(&mut bank, client, op.clone()), Outcome::Rejected(reason), "{op:?}");
         let early = matches!(reason, UnknownOperation | Truncated | TrailingBytes | InvalidAmount);
-        assert_eq!(bank.check(&op).is_err(), early, "check of {op:?}");
+        assert_eq!(bank.pre_check().check(&op).is_err(), early, "check of {op:?}");
         seen.insert(reason);
     }
     assert_eq!(bank.state_digest(), before, "nothing was changed");

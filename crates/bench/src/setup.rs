@@ -145,8 +145,7 @@ impl Setup {
     /// The same without measuring the machine.
     pub(crate) fn launch(&self, program: Option<&Path>, dir: &Path) -> Result<Running, BenchError> {
         let network = Network::lay_out(dir, &self.spec)?;
-        let mut replicas =
-            Replicas::start(dir, self.spec.replicas, program, &self.spec.app.apps())?;
+        let mut replicas = Replicas::start(dir, &self.spec, program)?;
         let mut core = self.spec.core_settings();
         core.max_outstanding = self.outstanding;
         let clients = (0..self.spec.clients)

@@ -101,12 +101,15 @@ struct All {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // A replica's home has no homes in it, and none of it needs to be readable to be told apart.
-    let n = folder::genesis(&args.dir).map_or(0, |genesis| genesis.replicas.len());
-    let homes = folder::replicas(&args.dir, n);
+    let genesis = folder::genesis(&args.dir).ok();
+    let homes = genesis.as_ref().map_or(vec![], |genesis| folder::replicas(&args.dir, genesis));
     if !homes.is_empty() {
         return all(&homes, args.json);
     }
-    if n > 0 && !args.dir.join(CONFIG_FILE).exists() && !args.dir.join(DATA_DIR).exists() {
+    if genesis.is_some()
+        && !args.dir.join(CONFIG_FILE).exists()
+        && !args.dir.join(DATA_DIR).exists()
+    {
         return Err(folder::no_replica(&args.dir));
     }
     match watched(&args.dir) {

@@ -124,7 +124,7 @@ fn add(args: &AddArgs) -> Result<(), Failure> {
         return Err(folder::no_network(&args.dir));
     }
     let genesis = folder::genesis(&args.dir)?;
-    let replicas = folder::replicas(&args.dir, genesis.replicas.len());
+    let replicas = folder::replicas(&args.dir, &genesis);
     // A process writes this before anything else.
     let has_run = replicas.iter().any(|(_, home)| home.join(STATUS_FILE).exists());
     let report = match &args.key {

@@ -166,7 +166,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let network = Network::lay_out(folder.path(), &spec).map_err(Failure::new)?;
     let program = std::env::current_exe().map_err(Failure::new)?;
-    let mut replicas = tercio_network::spawn_all(&program, folder.path(), args.replicas)
+    let mut replicas = tercio_network::spawn_all(&program, folder.path(), &spec.ids())
         .map_err(|e| folder.failure(e))?;
     let mut clients = (0..source.clients())
         .map(|i| network.client(i, spec.core_settings()))

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::session::{Session, Who};
 use crate::testnet::app;
 use crate::words::Words;
-use crate::{apps, clock, output, stop, submit};
+use crate::{apps, clock, output, protocols, stop, submit};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, stdin};
 use std::net::TcpListener;
@@ -69,16 +69,18 @@ pub(crate) fn run(args: &Args, start: Instant) -> Result<(), Failure> {
         name: "dev".into(),
         replicas: REPLICAS,
         clients: CLIENTS as usize + 1,
+        protocol: protocols().first(),
         ..Spec::new(args.app.clone().unwrap_or_else(|| apps().first()))
     };
     let sockets = free_ports(REPLICAS).map_err(Failure::new)?;
     let addresses = sockets.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>();
     let addresses = addresses.map_err(Failure::new)?;
     let network = Network::found(&spec, &addresses).map_err(Failure::new)?;
-    let replicas = (0..)
+    let replicas = (spec.ids().into_iter())
         .zip(sockets)
         .map(|(id, socket)| {
-            tercio_network::start(network.in_memory(id, socket, &spec), network.genesis())
+            let config = network.in_memory(id, socket, &spec);
+            tercio_network::start(config, network.genesis(), network.protocols())
         })
         .collect::<Result<Vec<_>, _>>()
         .map_err(Failure::new)?;
@@ -226,14 +228,14 @@ impl Replicas {
         self.written = Some(now());
         let pid = std::process::id();
         let rss_mb = usage::of_process(pid).map_or(0.0, |usage| round(usage.rss_mb(), 1));
-        for (id, replica) in (0..).zip(&self.all) {
+        for replica in &self.all {
             let report = ReplicaReport {
                 pid,
                 rss_mb,
                 written_unix_ms: clock::unix_ms(),
                 ..ReplicaReport::of(&replica.status())
             };
-            report.write(&home(&self.dir, id)).map_err(Failure::new)?;
+            report.write(&home(&self.dir, replica.id().0)).map_err(Failure::new)?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use tercio_genesis::client_home::CLIENT_FILE;
 use tercio_genesis::replica_home::CONFIG_FILE;
 use tercio_genesis::{GENESIS_FILE, Genesis, read_genesis};
 use tercio_network::{CLIENTS, client_home, home};
+use tercio_types::MAX_REPLICAS;
 
 /// Makes the directory, which must be empty if it exists.
 pub(crate) fn make(dir: &Path) -> Result<(), Failure> {
@@ -44,9 +45,14 @@ pub(crate) fn kind(dir: &Path) -> Option<Kind> {
     match () {
         () if has(CONFIG_FILE) => Some(Kind::Replica),
         () if has(CLIENT_FILE) => Some(Kind::Client),
-        () if has(CLIENTS) || has(GENESIS_FILE) && home(dir, 0).exists() => Some(Kind::Network),
+        () if has(CLIENTS) || has(GENESIS_FILE) && has_home(dir) => Some(Kind::Network),
         () => None,
     }
+}
+
+/// Whether a replica's home is in `dir`, of whatever number.
+fn has_home(dir: &Path) -> bool {
+    (0..MAX_REPLICAS as u16).any(|id| home(dir, id).exists())
 }
 
 /// A replica's home, or a directory with several, was asked for, and this is none.
@@ -102,9 +108,9 @@ pub(crate) fn expect_replica(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The replicas of a network of `n` whose homes are in `dir`.
-pub(crate) fn replicas(dir: &Path, n: usize) -> Vec<(u16, PathBuf)> {
-    let homes = (0..n as u16).map(|id| (id, home(dir, id)));
+/// The replicas of a network whose homes are in `dir`.
+pub(crate) fn replicas(dir: &Path, genesis: &Genesis) -> Vec<(u16, PathBuf)> {
+    let homes = genesis.replicas.keys().map(|id| (id.0, home(dir, id.0)));
     homes.filter(|(_, home)| home.is_dir()).collect()
 }
 

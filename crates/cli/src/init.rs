@@ -2,8 +2,8 @@
 //! a home and hands out its public key; one writes all keys into a genesis; each joins it.
 
 use crate::failure::Failure;
-use crate::testnet::{app, durability, suite};
-use crate::{apps, output};
+use crate::testnet::{app, durability, protocol, suite};
+use crate::{apps, output, protocols};
 use serde::Serialize;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -15,7 +15,7 @@ use tercio_genesis::{
     App, Genesis, KEY_FILE, SharedSettings, read_genesis, read_secret, write_genesis, write_secret,
 };
 use tercio_network::Spec;
-use tercio_replica::Durability;
+use tercio_replica::{Durability, Runner};
 use tercio_types::{ClientId, ClientInfo, Member, PublicKey, ReplicaId, Suite};
 
 #[derive(Debug, clap::Args)]
@@ -100,11 +100,10 @@ fn join(
     genesis: &Genesis,
 ) -> Result<String, Failure> {
     let InitArgs { dir, durability, .. } = args;
-    if let Some(i) = genesis.replicas.iter().position(|member| member.key == *key) {
-        let id = ReplicaId(i as u16);
+    if let Some((&id, member)) = genesis.replicas.iter().find(|(_, member)| member.key == *key) {
         let settings = Spec { durability: *durability, ..Spec::new(genesis.app.clone()) }.to_toml();
         join_as_replica(dir, id, genesis, &settings).map_err(Failure::new)?;
-        let address = &genesis.replicas[i].address;
+        let address = &member.address;
         return Ok(format!(
             "replica {id} of '{}', at {address}; run it with: tercio start --dir {}",
             genesis.name,
@@ -153,6 +152,9 @@ pub(crate) struct GenesisArgs {
     /// The application [default: the first that this program knows]
     #[arg(long, value_name = "APP", value_parser = app)]
     app: Option<App>,
+    /// The ordering protocol [default: the first that this program knows]
+    #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
+    protocol: Option<Runner>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -193,7 +195,8 @@ fn member(suite: Suite, text: &str) -> Result<Member, Failure> {
 /// Writes a genesis from keys and addresses.
 pub(crate) fn genesis(args: &GenesisArgs) -> Result<(), Failure> {
     let suite = args.crypto;
-    let replicas = args.replicas.iter().map(|text| member(suite, text));
+    let replicas = (0..).map(ReplicaId).zip(&args.replicas);
+    let replicas = replicas.map(|(id, text)| Ok((id, member(suite, text)?)));
     let client = |(id, text): (u64, &String)| {
         key(suite, text).map(|key| (ClientId(id), ClientInfo::new(key)))
     };
@@ -201,7 +204,8 @@ pub(crate) fn genesis(args: &GenesisArgs) -> Result<(), Failure> {
         name: args.name.clone(),
         suite,
         lag: 0,
-        replicas: replicas.collect::<Result<_, _>>()?,
+        protocol: args.protocol.unwrap_or_else(|| protocols().first()).facts(),
+        replicas: replicas.collect::<Result<_, Failure>>()?,
         clients: (1..).zip(&args.clients).map(client).collect::<Result<_, _>>()?,
         app: args.app.clone().unwrap_or_else(|| apps().first()),
         consensus: SharedSettings::default(),

@@ -37,7 +37,9 @@ mod words;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use tercio_consensus::pbft::Pbft;
 use tercio_genesis::{Apps, Kind};
+use tercio_replica::{Protocols, Runner};
 
 #[derive(Debug, Parser)]
 #[command(name = "tercio", version, long_version = version::LONG.as_str())]
@@ -100,14 +102,32 @@ pub(crate) fn apps() -> &'static Apps {
     APPS.get().expect("main sets them first")
 }
 
+/// The protocols that this program runs, from [`main_with`] on.
+static PROTOCOLS: OnceLock<Protocols> = OnceLock::new();
+
+/// The protocols that this program runs.
+pub(crate) fn protocols() -> &'static Protocols {
+    PROTOCOLS.get().expect("main sets them first")
+}
+
 /// Runs the program: reads the command line, does what it says, and gives the exit status.
 ///
 /// A replica's application, its rules and its words are those of `apps`; a network of any other is
-/// refused by name. To be called once, by `main`.
+/// refused by name. Replicas order with PBFT. To be called once, by `main`.
 #[must_use]
 pub fn main(apps: &[Kind]) -> ExitCode {
+    main_with(apps, &[Runner::of::<Pbft>()])
+}
+
+/// As [`main`], with the ordering protocol that the genesis names, of these; a new network has the first
+/// one.
+#[must_use]
+pub fn main_with(apps: &[Kind], protocols: &[Runner]) -> ExitCode {
     let start = tercio_network::now();
-    APPS.set(Apps::new(apps)).expect("the command line is run once");
+    let protocols = Protocols::new(protocols);
+    let apps = Apps::new(apps).with_protocols(&protocols.facts());
+    let first = APPS.set(apps).is_ok() && PROTOCOLS.set(protocols).is_ok();
+    assert!(first, "the command line is run once");
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error, &Cli::command()),

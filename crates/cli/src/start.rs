@@ -34,7 +34,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stopped = stop::watch(args.stop_with_stdin)?;
     let idle = config.node.consensus.idle_interval;
     let sm2 = genesis.uses(Scheme::Sm2).then_some(config.node.verify.sm2);
-    let replica = tercio_network::start(config, &genesis).map_err(Failure::new)?;
+    let replica =
+        tercio_network::start(config, &genesis, crate::protocols()).map_err(Failure::new)?;
     let pid = std::process::id();
     let start_height = replica.status().height.0;
     let report = || ReplicaReport {

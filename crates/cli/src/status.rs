@@ -26,6 +26,7 @@ use tercio_genesis::Genesis;
 use tercio_genesis::replica_home::CONFIG_FILE;
 use tercio_network::usage;
 use tercio_replica::report::ReplicaReport;
+use tercio_types::{DEFAULT_PROTOCOL, ReplicaId};
 
 /// A replica writes five times a second; one that has not for so long does not answer.
 const YOUNG: Duration = Duration::from_secs(2);
@@ -54,6 +55,9 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Report {
     name: String,
+    /// The ordering protocol, and what it takes of replicas.
+    protocol: &'static str,
+    faults: &'static str,
     replicas: Vec<Row>,
     network: Network,
 }
@@ -107,26 +111,28 @@ fn look(args: &Args, genesis: &Genesis, rates: &mut Rates) -> Result<Report, Fai
     let states = states(&args.dir, genesis)?;
     let membership = genesis.membership().map_err(Failure::new)?;
     let network = Network::of(&states, &membership);
-    let rows = states.into_iter().zip(&genesis.replicas).map(|((id, state), member)| Row {
+    let address = |id| genesis.replicas.get(&ReplicaId(id)).map(|member| member.address.clone());
+    let rows = states.into_iter().map(|(id, state)| Row {
         id,
-        address: member.address.clone(),
+        address: address(id).unwrap_or_default(),
         role: state.role(),
         blocks_per_s: if args.watch { rates.of(&state) } else { None },
         state,
     });
-    Ok(Report { name: genesis.name.clone(), replicas: rows.collect(), network })
+    let (name, protocol) = (genesis.name.clone(), genesis.protocol.name());
+    let faults = genesis.protocol.model().name();
+    Ok(Report { name, protocol, faults, replicas: rows.collect(), network })
 }
 
 /// What is known of every replica of the genesis.
 fn states(dir: &Path, genesis: &Genesis) -> Result<BTreeMap<u16, State>, Failure> {
-    let n = genesis.replicas.len();
     let homes: Vec<(u16, PathBuf)> = if dir.join(CONFIG_FILE).exists() {
         // A home says which replica it is.
         let (config, _) =
             tercio_replica::ReplicaConfig::load(dir, crate::apps()).map_err(Failure::new)?;
         vec![(config.node.me.0, dir.to_owned())]
     } else {
-        folder::replicas(dir, n)
+        folder::replicas(dir, genesis)
     };
     if homes.is_empty() {
         return Err(folder::no_replica(dir));
@@ -134,7 +140,7 @@ fn states(dir: &Path, genesis: &Genesis) -> Result<BTreeMap<u16, State>, Failure
     let now = clock::unix_ms();
     let mut states: BTreeMap<u16, State> =
         homes.iter().map(|(id, home)| (*id, state(home, now))).collect();
-    for id in 0..n as u16 {
+    for ReplicaId(id) in genesis.replicas.keys().copied() {
         if !states.contains_key(&id) {
             let elsewhere = State::elsewhere(id, states.values());
             states.insert(id, elsewhere);
@@ -158,6 +164,9 @@ fn state(home: &Path, now_unix_ms: u64) -> State {
 fn print(report: &Report) {
     for row in &report.replicas {
         output::line(&format!("replica {}  {}", row.id, line(row)));
+    }
+    if report.protocol != DEFAULT_PROTOCOL {
+        output::line(&format!("protocol {} ({})", report.protocol, report.faults));
     }
     for sentence in &report.network.sentences {
         output::line(sentence);

@@ -1,15 +1,15 @@
 //! `tercio testnet`: all the files of a network on this machine.
 
 use crate::failure::Failure;
-use crate::{apps, folder, output};
+use crate::{apps, folder, output, protocols};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::path::PathBuf;
 use tercio_client::ClientAuth;
 use tercio_genesis::App;
 use tercio_network::{CLIENTS, Network, Spec, client_home, home};
-use tercio_replica::Durability;
-use tercio_types::{Scheme, Suite};
+use tercio_replica::{Durability, Runner};
+use tercio_types::{Member, ReplicaId, Scheme, Suite};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Auth {
@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// The application [default: the first that this program knows]
     #[arg(long, value_name = "APP", value_parser = app)]
     app: Option<App>,
+    /// The ordering protocol [default: the first that this program knows]
+    #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
+    protocol: Option<Runner>,
     /// How many clients
     #[arg(long, value_name = "K", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -58,6 +61,12 @@ pub(crate) fn app(name: &str) -> Result<App, String> {
     apps().named(name).ok_or_else(|| format!("write one of {}", apps().names().join(", ")))
 }
 
+/// Reads the name of a protocol.
+pub(crate) fn protocol(name: &str) -> Result<Runner, String> {
+    let known = || format!("write one of {}", protocols().names().join(", "));
+    protocols().named(name).ok_or_else(known)
+}
+
 /// Reads the name of a suite.
 pub(crate) fn suite(name: &str) -> Result<Suite, String> {
     let name = if name == "sm" { Suite::Sm3Sm2.name() } else { name };
@@ -82,6 +91,7 @@ struct Report {
     dir: PathBuf,
     chain: String,
     app: &'static str,
+    protocol: &'static str,
     suite: &'static str,
     replicas: Vec<Replica>,
     clients: Vec<PathBuf>,
@@ -108,21 +118,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Auth::Signature => ClientAuth::Signature,
         },
         durability: args.durability,
+        protocol: args.protocol.unwrap_or_else(|| protocols().first()),
         ..Spec::new(args.app.clone().unwrap_or_else(|| apps().first()))
     };
     let network = Network::lay_out(dir, &spec).map_err(Failure::new)?;
     let genesis = network.genesis();
-    let replica = |(id, member): (u16, &tercio_types::Member)| Replica {
-        id,
+    let replica = |(id, member): (&ReplicaId, &Member)| Replica {
+        id: id.0,
         address: member.address.clone(),
-        home: home(dir, id),
+        home: home(dir, id.0),
     };
     let report = Report {
         dir: dir.clone(),
         chain: genesis.chain().to_string(),
         app: genesis.app.name(),
+        protocol: genesis.protocol.name(),
         suite: genesis.suite.name(),
-        replicas: (0..).zip(&genesis.replicas).map(replica).collect(),
+        replicas: genesis.replicas.iter().map(replica).collect(),
         clients: genesis.clients.keys().map(|id| client_home(dir, &id.to_string())).collect(),
     };
     output::report(args.json, &report, |report| print(report, genesis))
@@ -135,7 +147,8 @@ fn print(report: &Report, genesis: &tercio_genesis::Genesis) {
         line(&format!("replica {}: {} in {}", replica.id, replica.address, replica.home.display()));
     }
     line(&format!("{} client(s) in {dir}/{CLIENTS}", report.clients.len()));
-    line(&format!("application: {}; cryptography: {}", report.app, report.suite));
+    let Report { app, protocol, suite, .. } = report;
+    line(&format!("application: {app}; protocol: {protocol}; cryptography: {suite}"));
     let program = output::program();
     line("go on with:");
     line(&format!("  {program} up {dir}"));

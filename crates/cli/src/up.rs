@@ -111,7 +111,7 @@ struct Watched {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (start, voice) = (now(), Voice { json: args.json });
     let genesis = folder::genesis(&args.dir)?;
-    let homes = folder::replicas(&args.dir, genesis.replicas.len());
+    let homes = folder::replicas(&args.dir, &genesis);
     if homes.is_empty() {
         return Err(folder::no_network(&args.dir));
     }

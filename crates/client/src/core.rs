@@ -88,7 +88,7 @@ impl ClientCore {
             pending: InOrder::new(),
             pace: Pace::new(settings.max_outstanding),
             timers: BinaryHeap::new(),
-            held: vec![0; membership.n()],
+            held: vec![0; membership.ids().bound()],
             next_query: settings.first_query,
             queries: BTreeMap::new(),
             outgoing: VecDeque::new(),
@@ -227,7 +227,7 @@ impl ClientCore {
         self.next_ticket += 1;
         self.next = Some(end);
         let frame = seal(&self.keys, self.auth, key, content.clone());
-        let mut pending = Pending::new(self.membership.n(), ticket, ops.len(), replier, key);
+        let mut pending = Pending::new(self.membership.ids(), ticket, ops.len(), replier, key);
         (pending.content, pending.frame) = (content, frame);
         pending.sent_at = now;
         pending.pause = self.peers.timeout(self.settings.timeout).min(self.settings.max_timeout);

@@ -40,7 +40,7 @@ pub(crate) struct Peers {
 
 impl Peers {
     pub(crate) fn new(membership: Arc<Membership>) -> Self {
-        let peers = vec![Peer::default(); membership.n()];
+        let peers = vec![Peer::default(); membership.ids().bound()];
         Self { membership, peers, connected: ReplicaSet::EMPTY, view: View(0), trip: FIRST_TRIP }
     }
 

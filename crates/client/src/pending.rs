@@ -63,8 +63,14 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// A package of `ops` operations of a network of `n`, without its bytes and times yet.
-    pub(crate) fn new(n: usize, ticket: Ticket, ops: usize, replier: ReplicaId, key: Key) -> Self {
+    /// A package of `ops` operations of a network of these replicas, without its bytes and times yet.
+    pub(crate) fn new(
+        of: ReplicaSet,
+        ticket: Ticket,
+        ops: usize,
+        replier: ReplicaId,
+        key: Key,
+    ) -> Self {
         Self {
             ticket,
             first: RequestSeq(key.seq),
@@ -73,8 +79,8 @@ impl Pending {
             key,
             content: Bytes::new(),
             frame: Bytes::new(),
-            tally: Tally::new(n),
-            rejects: vec![None; n],
+            tally: Tally::new(of),
+            rejects: vec![None; of.bound()],
             everybody: false,
             asked: ReplicaSet::EMPTY,
             held: false,

@@ -79,8 +79,8 @@ impl ClientCore {
         let asking = Asking {
             frame,
             threshold,
-            heights: vec![0; self.membership.n()],
-            tally: Tally::new(self.membership.n()),
+            heights: vec![0; self.membership.ids().bound()],
+            tally: Tally::new(self.membership.ids()),
             retry_at: now + self.settings.timeout,
             pause: self.settings.timeout,
             deadline: now + self.settings.deadline,

@@ -272,7 +272,7 @@ impl ClientCore {
         pending.frame = seal(&self.keys, self.auth, pending.key, pending.content.clone());
         pending.filler = true;
         pending.replier = replier;
-        pending.tally = Tally::new(self.membership.n());
+        pending.tally = Tally::new(self.membership.ids());
         pending.rejects.fill(None);
         pending.busy.clear();
         pending.held = false;

@@ -69,7 +69,7 @@ impl ClientCore {
         let replier = self.peers.replier(first.0, now);
         let (key, content) = self.package(first, OpKind::System, replier, &vec![Bytes::new(); ops]);
         // Nobody is told of its end.
-        let mut pending = Pending::new(self.membership.n(), Ticket(u64::MAX), ops, replier, key);
+        let mut pending = Pending::new(self.membership.ids(), Ticket(u64::MAX), ops, replier, key);
         pending.frame = seal(&self.keys, self.auth, key, content.clone());
         pending.content = content;
         pending.filler = true;

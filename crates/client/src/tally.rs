@@ -12,6 +12,7 @@ struct Word {
 /// The latest reply of each replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
+    /// By the replicas' numbers.
     words: Vec<Option<Word>>,
 }
 
@@ -28,8 +29,9 @@ pub(crate) enum Said {
 }
 
 impl Tally {
-    pub(crate) fn new(n: usize) -> Self {
-        Self { words: vec![None; n] }
+    /// Room for these replicas.
+    pub(crate) fn new(of: ReplicaSet) -> Self {
+        Self { words: vec![None; of.bound()] }
     }
 
     pub(crate) fn say(&mut self, by: ReplicaId, digest: Digest, body: Option<Bytes>) -> Said {

@@ -1,7 +1,8 @@
 //! Byzantine-fault-tolerant ordering as a pure state machine.
 //!
-//! The two types that matter: [`Protocol`], the contract of every ordering protocol, and
-//! [`pbft::Pbft`], the first that keeps it. A protocol is handed [`Event`]s together with the
+//! The types that matter: [`Protocol`], the contract of one replica's part in an ordering protocol;
+//! [`ProtocolKind`], that of what belongs to all of them, and what a genesis names; and
+//! [`pbft::Pbft`], the first that keeps both. A protocol is handed [`Event`]s together with the
 //! time, and asked for [`Effect`]s until there are none left:
 //!
 //! ```text
@@ -16,12 +17,14 @@
 //! Architecture invariant: nothing here knows sockets, files, clocks, threads or the application.
 
 mod admission;
+mod kind;
 pub mod pbft;
 mod pool;
 mod protocol;
 mod votes;
 
-pub use pool::{PoolLimits, RequestPool};
+pub use kind::{ProtocolFacts, ProtocolKind, Reading, RecoverError, Recovery, Setup};
+pub use pool::{Admitted, PoolLimits, RequestPool};
 pub use protocol::{
     Awaited, Delivery, Effect, Event, Evidence, Floor, Instant, Learning, MAX_BATCH, MAX_PACKAGE,
     PersistId, Protocol, Settings, SettingsError, Status,

@@ -308,6 +308,8 @@ pub enum Awaited {
     ViewChange,
     /// The next primary's word that the new one begins.
     NewView,
+    /// A message of another protocol, by its name there.
+    Named(&'static str),
 }
 
 impl fmt::Display for Awaited {
@@ -318,6 +320,7 @@ impl fmt::Display for Awaited {
             Self::Vote(Phase::Commit) => "COMMIT",
             Self::ViewChange => "VIEW-CHANGE",
             Self::NewView => "NEW-VIEW",
+            Self::Named(name) => name,
         })
     }
 }

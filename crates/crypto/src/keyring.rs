@@ -150,13 +150,14 @@ impl Keyring {
             known: KnownGood::default(),
             spared: 0,
         };
-        ring.replicas = (ring.membership.replicas())
-            .map(|id| {
-                let key = ring.membership.member(id)?.key;
-                ring.link(Principal::Replica(id), &key)
-            })
-            .collect();
+        ring.replicas = ring.replica_links();
         ring
+    }
+
+    /// Our keys towards each replica, in the order of the membership.
+    fn replica_links(&self) -> Vec<Option<Link>> {
+        let link = |id| self.link(Principal::Replica(id), &self.membership.member(id)?.key);
+        self.membership.replicas().map(link).collect()
     }
 
     /// Signs with a key other than the identity: a client's, whose public half the membership has
@@ -179,16 +180,20 @@ impl Keyring {
         &self.membership
     }
 
-    /// Goes over to a membership of the same replicas with more clients.
-    ///
-    /// # Panics
-    /// When chain, epoch or replicas are others.
+    /// Goes over to another membership. With more clients all keys stay; those of other replicas, or
+    /// of another epoch, are derived anew.
     pub fn set_membership(&mut self, membership: Arc<Membership>) {
-        let same = |a: &Membership, b: &Membership| {
-            (a.chain(), a.epoch(), a.n()) == (b.chain(), b.epoch(), b.n())
-        };
-        assert!(same(&membership, &self.membership), "clients change, replicas do not");
-        self.membership = membership;
+        let before = std::mem::replace(&mut self.membership, membership);
+        let after = &self.membership;
+        let key = |of: &Membership, id| of.member(id).map(|member| member.key);
+        let same = (after.chain(), after.epoch(), after.ids())
+            == (before.chain(), before.epoch(), before.ids())
+            && after.replicas().all(|id| key(after, id) == key(&before, id));
+        if !same {
+            self.context = context(after, self.instance);
+            self.clients.clear();
+            self.replicas = self.replica_links();
+        }
     }
 
     /// Our signing half, for whoever signs in our name.
@@ -236,7 +241,8 @@ impl Keyring {
     pub fn tag(&mut self, to: Principal, said: &[u8; 52]) -> Result<Tag, Reject> {
         let link = match to {
             Principal::Replica(id) => {
-                self.replicas.get(id.index()).ok_or(Reject::UnknownReplica(id))?.as_ref()
+                let place = self.membership.place_of(id).ok_or(Reject::UnknownReplica(id))?;
+                self.replicas[place].as_ref()
             }
             Principal::Client(id) => self.client_link(id)?,
         };
@@ -247,11 +253,12 @@ impl Keyring {
     /// One tag for each replica, in order. Our own slot stays zero: nobody checks it.
     #[must_use]
     pub fn mac_vector(&self, said: &[u8; 52]) -> Authenticator {
-        let tag = |(i, link): (usize, &Option<Link>)| match link {
-            Some(link) if self.me != Principal::Replica(ReplicaId(i as u16)) => link.send.tag(said),
+        let tag = |(id, link): (ReplicaId, &Option<Link>)| match link {
+            Some(link) if self.me != Principal::Replica(id) => link.send.tag(said),
             _ => Tag::default(),
         };
-        Authenticator::MacVector(self.replicas.iter().enumerate().map(tag).collect())
+        let links = self.membership.replicas().zip(&self.replicas);
+        Authenticator::MacVector(links.map(tag).collect())
     }
 
     /// Our signature on the 52 bytes.
@@ -374,16 +381,19 @@ impl Keyring {
                 signatures.push(Signed { by, key, text, signature: *signature });
                 return Ok(());
             }
-            Proof::Attested(..) => return Err(Reject::Unsupported(by)),
+            Proof::Attested(_) => return Err(Reject::Unsupported(by)),
             Proof::Mac(tag) => Some(*tag),
             Proof::MacVector(tags) => match self.me {
-                Principal::Replica(me) if tags.len() == self.membership.n() => tags.get(me.index()),
+                Principal::Replica(me) if tags.len() == self.membership.n() => {
+                    self.membership.place_of(me).and_then(|place| tags.get(place))
+                }
                 _ => None,
             },
         };
         let link = match by {
             Principal::Replica(id) => {
-                self.replicas.get(id.index()).ok_or(Reject::UnknownReplica(id))?.as_ref()
+                let place = self.membership.place_of(id).ok_or(Reject::UnknownReplica(id))?;
+                self.replicas[place].as_ref()
             }
             Principal::Client(id) => self.client_link(id)?,
         };
@@ -468,6 +478,55 @@ mod tests {
     fn client(i: u8, membership: &Arc<Membership>) -> Keyring {
         let me = Principal::Client(ClientId(i.into()));
         Keyring::new(me, key(i), membership.clone(), Instance(0))
+    }
+
+    /// Tags stand in the order of the members, whatever their numbers; and a ring goes over to other
+    /// members with other keys.
+    #[test]
+    fn numbers_with_holes_find_their_tags() {
+        let of = |ids: &[u8], epoch| {
+            let member = |id: &u8| Member { key: key(*id).public(), address: String::new() };
+            let members = ids.iter().map(|id| (ReplicaId((*id).into()), member(id))).collect();
+            let (chain, model) = (ChainId([1; 32]), FaultModel::Byzantine);
+            let clients = BTreeMap::from([(ClientId(9), ClientInfo::new(key(9).public()))]);
+            let suite = Suite::default();
+            let made = Membership::numbered(chain, Epoch(epoch), suite, model, members, clients);
+            Arc::new(made.unwrap())
+        };
+        let holes = of(&[0, 2, 5, 7], 0);
+        let said = [9; 52];
+        let verifies = |ring: &mut Keyring, by, proof| {
+            ring.verify(Said { claims: vec![(by, said, proof)] }).is_ok()
+        };
+        for from in [0, 2, 5, 7, 9] {
+            let (by, vector) = match from {
+                9 => (Principal::Client(ClientId(9)), client(9, &holes).mac_vector(&said)),
+                i => (
+                    Principal::Replica(ReplicaId(i.into())),
+                    replica(i, &holes, 0).mac_vector(&said),
+                ),
+            };
+            for to in [0, 2, 5, 7].into_iter().filter(|to| *to != from) {
+                assert!(verifies(&mut replica(to, &holes, 0), by, vector.clone()), "{from} {to}");
+            }
+        }
+        let stranger = Principal::Replica(ReplicaId(3));
+        let mut seven = replica(7, &holes, 0);
+        assert_eq!(seven.tag(stranger, &said).unwrap_err(), Reject::UnknownReplica(ReplicaId(3)));
+        // 2 left and 8 came, in another epoch: nothing of the last one is good any more.
+        let later = of(&[0, 5, 7, 8], 1);
+        let (five, eight) = (replica(5, &holes, 0), replica(8, &later, 0));
+        let [old, new] = [(&five, 5), (&eight, 8)]
+            .map(|(ring, id)| (Principal::Replica(ReplicaId(id)), ring.mac_vector(&said)));
+        assert!(verifies(&mut seven, old.0, old.1.clone()));
+        seven.set_membership(later.clone());
+        assert!(!verifies(&mut seven, old.0, old.1));
+        assert!(verifies(&mut seven, new.0, new.1));
+        assert!(verifies(
+            &mut replica(8, &later, 0),
+            Principal::Replica(ReplicaId(7)),
+            seven.mac_vector(&said)
+        ));
     }
 
     fn one(by: Principal, said: [u8; 52], proof: Authenticator) -> Said {

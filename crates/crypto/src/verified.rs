@@ -2,7 +2,9 @@
 //! [`Verified`] when their signatures do, which are best checked many at a time.
 
 use crate::Reject;
-use tercio_types::{Authenticator, ClientId, Principal, SignatureBytes, SigningKey, Tag, Tags};
+use tercio_types::{
+    Attested, Authenticator, ClientId, Principal, SignatureBytes, SigningKey, Tag, Tags,
+};
 
 /// An authenticator, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +16,7 @@ pub enum Proof<'a> {
     /// A signature.
     Signature(&'a SignatureBytes),
     /// A certificate of a trusted counter.
-    Attested(u64, &'a SignatureBytes),
+    Attested(&'a Attested),
 }
 
 impl<'a> From<&'a Authenticator> for Proof<'a> {
@@ -23,9 +25,7 @@ impl<'a> From<&'a Authenticator> for Proof<'a> {
             Authenticator::Mac(tag) => Self::Mac(tag),
             Authenticator::MacVector(tags) => Self::MacVector(tags),
             Authenticator::Signature(signature) => Self::Signature(signature),
-            Authenticator::Attested { counter, certificate } => {
-                Self::Attested(*counter, certificate)
-            }
+            Authenticator::Attested(attested) => Self::Attested(attested),
         }
     }
 }

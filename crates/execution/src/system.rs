@@ -15,7 +15,10 @@
 use bytes::Bytes;
 use tercio_crypto::{Hasher, Instance, public_key, verify_signed};
 use tercio_types::zoo::{Defence, stands};
-use tercio_types::{ClientId, ClientInfo, Digest, Membership, ReplicaId, SignatureBytes, SystemOp};
+use tercio_types::{
+    ClientId, ClientInfo, DEFAULT_PROTOCOL, Digest, FaultModel, Membership, ReplicaId,
+    SignatureBytes, SystemOp,
+};
 use tercio_wire::{Decode, ResultStatus, approval_key};
 
 /// What a system operation does.
@@ -95,10 +98,16 @@ fn add_client(
 }
 
 /// The digest of a membership, as checkpoints name it: replicas and clients with their keys.
+///
+/// Version 1 has no protocol, no fault model and no numbers of replicas: those of networks that have
+/// PBFT and replicas from 0 on. All others have version 2.
 #[must_use]
 pub fn membership_digest(membership: &Membership) -> Digest {
     let mut hasher = Hasher::new(membership.suite());
-    hasher.update(b"tercio membership 1");
+    let default =
+        (membership.protocol(), membership.model()) == (DEFAULT_PROTOCOL, FaultModel::Byzantine);
+    let second = !default || !membership.is_dense();
+    hasher.update(if second { b"tercio membership 2" } else { b"tercio membership 1" });
     hasher.update(&membership.chain().0);
     hasher.update(&membership.epoch().0.to_le_bytes());
     hasher.update(&(membership.n() as u64).to_le_bytes());
@@ -106,7 +115,14 @@ pub fn membership_digest(membership: &Membership) -> Digest {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
         hasher.update(bytes);
     };
+    if second {
+        key(membership.protocol().as_bytes());
+        key(&[membership.model().number()]);
+    }
     for replica in membership.replicas() {
+        if second {
+            key(&replica.0.to_le_bytes());
+        }
         key(membership.member(replica).expect("listed by itself").key.as_slice());
     }
     for (client, info) in membership.clients() {

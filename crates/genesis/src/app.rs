@@ -14,6 +14,8 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tercio_consensus::ProtocolFacts;
+use tercio_consensus::pbft::Pbft;
 use tercio_execution::Application;
 use tercio_types::Suite;
 
@@ -438,12 +440,15 @@ impl Kind {
     }
 }
 
-/// The kinds that a program knows.
+/// The kinds that a program knows: of applications, and of protocols that order for them.
 #[derive(Clone, Debug)]
-pub struct Apps(Arc<[Kind]>);
+pub struct Apps {
+    kinds: Arc<[Kind]>,
+    protocols: Arc<[ProtocolFacts]>,
+}
 
 impl Apps {
-    /// These kinds; the first one is the default of a new network.
+    /// These kinds, ordered for by PBFT; the first one is the default of a new network.
     ///
     /// # Panics
     /// When there is none, or two have one name: a genesis could not tell them apart.
@@ -454,7 +459,25 @@ impl Apps {
             let twice = kinds[..i].iter().any(|other| other.name == kind.name);
             assert!(!twice, "two applications have the name '{}'", kind.name);
         }
-        Self(kinds.into())
+        Self { kinds: kinds.into(), protocols: Arc::new([ProtocolFacts::of::<Pbft>()]) }
+    }
+
+    /// The same kinds, ordered for by these protocols.
+    #[must_use]
+    pub fn with_protocols(self, protocols: &[ProtocolFacts]) -> Self {
+        Self { protocols: protocols.into(), ..self }
+    }
+
+    /// The protocol of that name.
+    #[must_use]
+    pub fn protocol(&self, name: &str) -> Option<ProtocolFacts> {
+        self.protocols.iter().find(|protocol| protocol.name() == name).copied()
+    }
+
+    /// The protocols' names.
+    #[must_use]
+    pub fn protocol_names(&self) -> Vec<&'static str> {
+        self.protocols.iter().map(ProtocolFacts::name).collect()
     }
 
     /// The application of that name under its default rules.
@@ -464,7 +487,7 @@ impl Apps {
     }
 
     pub(crate) fn kind(&self, name: &str) -> Option<&Kind> {
-        self.0.iter().find(|kind| kind.name == name)
+        self.kinds.iter().find(|kind| kind.name == name)
     }
 
     /// The application of that name under the rules that the text of its table gives.
@@ -484,12 +507,12 @@ impl Apps {
     /// The first one under its default rules.
     #[must_use]
     pub fn first(&self) -> App {
-        self.0[0].app()
+        self.kinds[0].app()
     }
 
     /// Their names.
     #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
-        self.0.iter().map(Kind::name).collect()
+        self.kinds.iter().map(Kind::name).collect()
     }
 }

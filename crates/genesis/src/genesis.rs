@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use tercio_consensus::Settings;
+use tercio_consensus::{ProtocolFacts, Settings};
 use tercio_crypto::{identity_from_text, key_text, signing_key_from_text, signing_key_text};
 use tercio_types::{
-    ChainId, ClientId, ClientInfo, Epoch, FaultModel, Member, Membership, PublicKey, Scheme, Suite,
+    ChainId, ClientId, ClientInfo, DEFAULT_PROTOCOL, Epoch, FaultModel, Member, Membership,
+    PublicKey, ReplicaId, Scheme, Suite,
 };
 use toml::de::{DeTable, ValueDeserializer};
 
@@ -28,8 +29,10 @@ pub struct Genesis {
     pub suite: Suite,
     /// How many heights late headers carry results and state digest; 0 for not at all.
     pub lag: u16,
-    /// The replicas, in order.
-    pub replicas: Vec<Member>,
+    /// The ordering protocol, which says what replicas may do when they fail.
+    pub protocol: ProtocolFacts,
+    /// The replicas, by their numbers.
+    pub replicas: BTreeMap<ReplicaId, Member>,
     /// The clients.
     pub clients: BTreeMap<ClientId, ClientInfo>,
     /// What is executed.
@@ -73,7 +76,9 @@ impl SharedSettings {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReplicaEntry<Text> {
+struct ReplicaEntry<Text, Id> {
+    #[serde(skip_serializing_if = "Option::is_none", default = "Option::default")]
+    id: Option<Id>,
     key: Text,
     address: String,
 }
@@ -94,6 +99,8 @@ struct Head<Text> {
     name: Text,
     #[serde(default = "Option::default")]
     suite: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none", default = "Option::default")]
+    protocol: Option<Text>,
     #[serde(default)]
     lag: u16,
     #[serde(default)]
@@ -103,14 +110,14 @@ struct Head<Text> {
 /// What it says behind that. `Id` knows its place, too.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Members<Text, Id> {
-    replica: Vec<ReplicaEntry<Text>>,
+struct Members<Text, Id, Number> {
+    replica: Vec<ReplicaEntry<Text, Number>>,
     #[serde(default = "Vec::new")]
     client: Vec<ClientEntry<Id, Text>>,
 }
 
 /// The keys of [`Head`] and of [`Members`]; every other one must be an application.
-const HEAD: [&str; 4] = ["name", "suite", "lag", "consensus"];
+const HEAD: [&str; 5] = ["name", "suite", "protocol", "lag", "consensus"];
 const MEMBERS: [&str; 2] = ["replica", "client"];
 
 /// Takes the entries of these keys out of a table.
@@ -171,6 +178,47 @@ fn key(source: &Source<'_>, suite: Suite, text: &At<String>) -> Result<PublicKey
     })
 }
 
+/// The protocol that a file names, or the default.
+fn read_protocol(
+    source: &Source<'_>,
+    text: Option<&At<String>>,
+    apps: &Apps,
+) -> Result<ProtocolFacts, FileError> {
+    let name = text.map_or(DEFAULT_PROTOCOL, |text| text.get());
+    apps.protocol(name).ok_or_else(|| {
+        let known = apps.protocol_names().join(", ");
+        let what = format!(
+            "this program has no protocol '{name}' (it has {known}); run the network's own"
+        );
+        text.map_or_else(|| source.error(0..0, what.clone()), |text| source.at(text, what.clone()))
+    })
+}
+
+/// The replicas of a file: either each with its number, or in order from 0 on.
+fn read_replicas(
+    source: &Source<'_>,
+    suite: Suite,
+    entries: Vec<ReplicaEntry<At<String>, At<u16>>>,
+) -> Result<BTreeMap<ReplicaId, Member>, FileError> {
+    let numbered = entries.first().is_some_and(|entry| entry.id.is_some());
+    let mut replicas = BTreeMap::new();
+    for (place, ReplicaEntry { id, key: text, address }) in (0..).zip(entries) {
+        let number = match &id {
+            Some(id) if numbered => *id.get(),
+            None if !numbered => place,
+            _ => {
+                let what = "either each replica has an id, or none has";
+                return Err(source.at(&text, what));
+            }
+        };
+        let member = Member { key: key(source, suite, &text)?, address };
+        if replicas.insert(ReplicaId(number), member).is_some() {
+            return Err(source.at(&text, format!("two replicas have the id {number}")));
+        }
+    }
+    Ok(replicas)
+}
+
 impl Genesis {
     /// Reads a genesis that names one of `apps`; `file` is for errors.
     ///
@@ -180,9 +228,11 @@ impl Genesis {
         let source = Source { file, text };
         let mut table = source.table()?.into_inner();
         let head = take(&mut table, &HEAD);
-        let Head { name, suite, lag, consensus } = source.read::<Head<At<String>>>(head)?;
+        let Head { name, suite, protocol, lag, consensus } =
+            source.read::<Head<At<String>>>(head)?;
         let members = take(&mut table, &MEMBERS);
-        let Members { replica, client } = source.read::<Members<At<String>, At<u64>>>(members)?;
+        let Members { replica, client } =
+            source.read::<Members<At<String>, At<u64>, At<u16>>>(members)?;
         let suite = match &suite {
             None => Suite::default(),
             Some(text) => Suite::from_name(text.get()).ok_or_else(|| {
@@ -190,14 +240,12 @@ impl Genesis {
                 source.at(text, format!("unknown suite; this build knows {known}"))
             })?,
         };
+        let protocol = read_protocol(&source, protocol.as_ref(), apps)?;
         if name.get().is_empty() || name.get().len() > 64 {
             return Err(source.at(&name, "a network's name has 1 to 64 bytes").into());
         }
         let app = read_app(&source, table, apps)?;
-        let mut replicas = Vec::new();
-        for entry in replica {
-            replicas.push(Member { key: key(&source, suite, &entry.key)?, address: entry.address });
-        }
+        let replicas = read_replicas(&source, suite, replica)?;
         let mut clients = BTreeMap::new();
         for entry in client {
             let mut info = ClientInfo::new(key(&source, suite, &entry.key)?);
@@ -210,7 +258,7 @@ impl Genesis {
             }
         }
         let name = name.get().clone();
-        let genesis = Self { name, suite, lag, replicas, clients, app, consensus };
+        let genesis = Self { name, suite, lag, protocol, replicas, clients, app, consensus };
         match genesis.check() {
             Err(GenesisError::Consensus(error)) => Err(source.at_key(error.key, error.why).into()),
             other => other.map(|()| genesis),
@@ -229,14 +277,16 @@ impl Genesis {
         self.app.check()?;
         let mut settings = Settings::default();
         self.consensus.apply(&mut settings);
-        settings.check(&membership)?;
+        self.protocol.check(&settings, &membership)?;
         Ok(())
     }
 
     /// The text of the file.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let replica = |member: &Member| ReplicaEntry {
+        let numbered = self.numbers_replicas();
+        let replica = |(id, member): (&ReplicaId, &Member)| ReplicaEntry {
+            id: numbered.then_some(id.0),
             key: key_text(&member.key),
             address: member.address.clone(),
         };
@@ -248,6 +298,9 @@ impl Genesis {
         let head = Head {
             name: self.name.clone(),
             suite: Some(self.suite.name().to_owned()),
+            protocol: Some(self.protocol.name())
+                .filter(|name| *name != DEFAULT_PROTOCOL)
+                .map(str::to_owned),
             lag: self.lag,
             consensus: self.consensus,
         };
@@ -260,16 +313,34 @@ impl Genesis {
         parts.map(|part| part.expect("a genesis can be written as TOML")).join("\n")
     }
 
+    /// Whether the file and the chain id have the replicas' numbers: not when those are from 0 on.
+    fn numbers_replicas(&self) -> bool {
+        !self.replicas.keys().copied().eq((0..).take(self.replicas.len()).map(ReplicaId))
+    }
+
     /// What the chain id is the hash of: everything but the addresses, each text and list with its
     /// length before it, integers little-endian.
+    ///
+    /// Version 1 has no protocol, no fault model and no numbers of replicas: those of networks that
+    /// have PBFT and replicas from 0 on. All others have version 2.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = b"tercio genesis 1".to_vec();
+        let default = (self.protocol.name(), self.protocol.model())
+            == (DEFAULT_PROTOCOL, FaultModel::Byzantine);
+        let second = !default || self.numbers_replicas();
+        let mut out = if second { b"tercio genesis 2" } else { b"tercio genesis 1" }.to_vec();
         put_text(&mut out, self.name.as_bytes());
         out.push(self.suite.number());
         out.extend_from_slice(&self.lag.to_le_bytes());
+        if second {
+            put_text(&mut out, self.protocol.name().as_bytes());
+            out.push(self.protocol.model().number());
+        }
         out.extend_from_slice(&(self.replicas.len() as u64).to_le_bytes());
-        for member in &self.replicas {
+        for (id, member) in &self.replicas {
+            if second {
+                out.extend_from_slice(&id.0.to_le_bytes());
+            }
             put_text(&mut out, member.key.as_slice());
         }
         out.extend_from_slice(&(self.clients.len() as u64).to_le_bytes());
@@ -315,8 +386,9 @@ impl Genesis {
 
     /// As [`Self::membership`], under the name of a chain.
     pub(crate) fn membership_of(&self, chain: ChainId) -> Result<Arc<Membership>, GenesisError> {
-        let (epoch, model) = (Epoch(0), FaultModel::Byzantine);
+        let (epoch, model) = (Epoch(0), self.protocol.model());
         let (members, clients) = (self.replicas.clone(), self.clients.clone());
-        Ok(Arc::new(Membership::new(chain, epoch, self.suite, model, members, clients)?))
+        let membership = Membership::numbered(chain, epoch, self.suite, model, members, clients)?;
+        Ok(Arc::new(membership.with_protocol(self.protocol.name())))
     }
 }

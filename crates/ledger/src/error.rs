@@ -38,6 +38,15 @@ pub enum LedgerError {
         /// The version that this build reads.
         expected: u32,
     },
+    /// The file tells how the membership changed, which no version does yet.
+    #[error(
+        "{file}: has records of epochs, which this build does not know; run the version that wrote \
+         it, and remove nothing"
+    )]
+    EpochRecords {
+        /// The file.
+        file: String,
+    },
     /// The file belongs to another network.
     #[error("{file}: belongs to chain {found}, not to {expected}; check the data directory")]
     Foreign {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! file   magic "TERCIO\0S" | version: u32 | chain: 32 B | head length: u32 | crc: u32
-//!        | certified checkpoint | bytes of all blocks up to it: u64
+//!        | certified checkpoint | bytes of all blocks up to it: u64 | records of epochs
 //! chunk  magic "TCHK" | label length: u32 | data length: u64 | crc: u32 | digest: 32 B
 //!        | label | data
 //! node   magic "TNOD" | crc: u32 | left: offset: u64, digest: 32 B | right: the same
@@ -13,6 +13,9 @@
 //! Nodes come after their children, between the chunks, so that a snapshot is written from front
 //! to back with as much memory as its trees are deep, and any node or chunk is read by its offset
 //! alone. What the digests mean is for the caller to say; a file is whole or it is not there.
+//!
+//! Records of epochs say how the members came to be those who signed. There are none yet, and an empty
+//! list is not written; a file with any is refused, and is no damage: it is not to be passed over.
 
 use crate::disk::{Disk, Removal, Window};
 use crate::records::{LIMIT, chain_at, check_origin, damage, le32, le64};
@@ -21,7 +24,7 @@ use crate::{DISK_VERSION, LedgerError, Storage};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tercio_types::{CertifiedCheckpoint, ChainId, Digest, SeqNum, Suite};
-use tercio_wire::{Decode, Encode, Reader};
+use tercio_wire::{Decode, DecodeError, Encode, Reader};
 
 const FILE_MAGIC: [u8; 8] = *b"TERCIO\0S";
 const CHUNK_MAGIC: [u8; 4] = *b"TCHK";
@@ -34,6 +37,8 @@ const NODE: usize = 88;
 const ROOT: usize = 9;
 /// The end without its roots.
 const END: usize = 40;
+/// The version of records of epochs, which stands before them.
+const EPOCHS: u8 = 1;
 const MAX_LABEL: usize = 1 << 16;
 /// How many snapshots are kept.
 const KEPT: usize = 2;
@@ -407,9 +412,14 @@ impl SnapshotStore {
         let mut decode = || {
             let certificate = CertifiedCheckpoint::decode(&mut input)?;
             let chain_bytes = input.u64("bytes of the chain")?;
-            input.clone().finish().map(|()| SnapshotHead { certificate, chain_bytes })
+            Ok::<_, DecodeError>(SnapshotHead { certificate, chain_bytes })
         };
         let Ok(head) = decode() else { return bad(HEADER as u64, "checkpoint") };
+        match input.rest() {
+            [] => {}
+            [EPOCHS, ..] => return Err(LedgerError::EpochRecords { file: name.to_owned() }),
+            _ => return bad(HEADER as u64, "records of epochs"),
+        }
         if head.certificate.checkpoint.seq != seq {
             return bad(HEADER as u64, "sequence number of the checkpoint");
         }

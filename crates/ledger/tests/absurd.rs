@@ -210,6 +210,36 @@ fn absurd_heads_of_snapshots_do_no_harm() {
     }
 }
 
+/// A snapshot that tells of other epochs is another version's: refused by name, and no damage, so that
+/// nobody passes it over and removes it. Any other byte too much is damage.
+#[test]
+fn records_of_epochs_in_snapshots_are_refused_by_name() {
+    for (more, refused) in
+        [(&[1, 0, 0, 0, 0][..], true), (&[1], true), (&[0], false), (&[2], false)]
+    {
+        let mut storage = MemStorage::new();
+        let mut store = SnapshotStore::open(Box::new(storage.clone()), CHAIN).unwrap();
+        let certificate = certify(checkpoint(&blocks(9)[8].0), &[0, 1, 2]);
+        let seq = certificate.checkpoint.seq;
+        let head = 52 + certificate.to_bytes().len() + 8;
+        store.begin(&SnapshotHead { certificate, chain_bytes: 5 }).unwrap();
+        store.finish(&[]).unwrap();
+        let name = format!("snapshot-{:020}", seq.0);
+        let mut bytes = storage.contents(&name).unwrap();
+        bytes.splice(head..head, more.iter().copied());
+        put(&mut bytes, 44, &((head - 52 + more.len()) as u32).to_le_bytes());
+        let covered = [&bytes[..48], &bytes[52..head + more.len()]].concat();
+        put(&mut bytes, 48, &crc32fast::hash(&covered).to_le_bytes());
+        storage.edit(&name, |file| *file = bytes.clone());
+        let store = SnapshotStore::open(Box::new(storage), CHAIN).unwrap();
+        let error = store.head(seq).unwrap_err();
+        match refused {
+            true => assert!(matches!(error, LedgerError::EpochRecords { .. }), "{error}"),
+            false => assert!(matches!(error, LedgerError::Damage { .. }), "{error}"),
+        }
+    }
+}
+
 /// Places and lengths in a snapshot that lie outside of it.
 #[test]
 fn absurd_places_in_snapshots_are_damage() {

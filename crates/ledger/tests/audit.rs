@@ -189,7 +189,9 @@ fn missing_segments_are_found() {
 #[test]
 fn broken_rules_are_found_behind_good_checksums() {
     type Forge = fn(&mut BlockHeader, &mut Batch);
-    let rules: [(&str, Forge); 8] = [
+    let epoch = "epoch: another than the genesis has, and there are no records of epochs";
+    let rules: [(&str, Forge); 9] = [
+        (epoch, |h, _| h.epoch = Epoch(1)),
         ("seq", |h, _| h.seq = SeqNum(3)),
         ("seq", |h, _| h.seq = SeqNum(2)),
         ("time", |h, _| h.time = Timestamp(999)),

@@ -24,8 +24,11 @@ impl LocalNetwork {
         let sockets = free_ports(spec.replicas).map_err(NetworkError::Port)?;
         let addresses = sockets.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>();
         let network = Network::found(&spec, &addresses.map_err(NetworkError::Port)?)?;
-        let start = |(id, socket)| start(network.in_memory(id, socket, &spec), network.genesis());
-        let replicas = (0..).zip(sockets).map(start).collect::<Result<_, _>>()?;
+        let start = |(id, socket)| {
+            let config = network.in_memory(id, socket, &spec);
+            start(config, network.genesis(), network.protocols())
+        };
+        let replicas = spec.ids().into_iter().zip(sockets).map(start).collect::<Result<_, _>>()?;
         Ok(Self { spec, network, replicas })
     }
 
@@ -59,7 +62,8 @@ impl LocalNetwork {
     /// # Errors
     /// When one had stopped by itself.
     pub fn stop(self) -> Result<(), NetworkError> {
-        (0..).zip(self.replicas).try_for_each(|(id, replica)| {
+        self.replicas.into_iter().try_for_each(|replica| {
+            let id = replica.id().0;
             replica.stop().map_err(|error| NetworkError::Stopped { id, error })
         })
     }

@@ -3,11 +3,13 @@
 
 use crate::process::{self, ProcessError, ReplicaProcess};
 use crate::usage::{self, Usage};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tercio_client::{Client, ClientAuth, ConnectError, CoreSettings};
+use tercio_consensus::pbft::Pbft;
 use tercio_crypto::{KeyError, SchemeError, SecretKey, SigningSecret};
 use tercio_genesis::client_home::create_client_home;
 use tercio_genesis::replica_home::create_home;
@@ -17,7 +19,8 @@ use tercio_genesis::{
 };
 use tercio_replica::report::ReplicaReport;
 use tercio_replica::{
-    Durability, Layout, NodeError, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
+    Durability, Layout, NodeError, NodeSettings, Protocols, ReplicaConfig, ReplicaHandle, Runner,
+    StartError,
 };
 use tercio_types::{ClientId, ClientInfo, Member, Membership, ReplicaId, Scheme, Suite};
 use thiserror::Error;
@@ -31,8 +34,12 @@ pub struct Spec {
     pub replicas: u16,
     /// How many clients. Their ids are 1 and up.
     pub clients: usize,
+    /// The replicas' numbers, in ascending order; those from 0 on when it is empty.
+    pub numbers: Vec<u16>,
     /// What is executed.
     pub app: App,
+    /// What orders.
+    pub protocol: Runner,
     /// The cryptography.
     pub suite: Suite,
     /// How clients authenticate their packages.
@@ -65,7 +72,9 @@ impl Spec {
             name: "local".into(),
             replicas: 4,
             clients: 1,
+            numbers: vec![],
             app,
+            protocol: Runner::of::<Pbft>(),
             suite: Suite::default(),
             auth: ClientAuth::Mac,
             signing: None,
@@ -119,6 +128,25 @@ impl Spec {
             ClientAuth::Mac => Auth::Mac,
             ClientAuth::Signature => Auth::Signed(self.signing.unwrap_or(self.suite.scheme())),
         }
+    }
+
+    /// The replicas' numbers.
+    ///
+    /// # Panics
+    /// When it names some, and not as many as there are replicas.
+    #[must_use]
+    pub fn ids(&self) -> Vec<ReplicaId> {
+        if self.numbers.is_empty() {
+            return (0..self.replicas).map(ReplicaId).collect();
+        }
+        assert_eq!(self.numbers.len(), usize::from(self.replicas), "a number for each replica");
+        self.numbers.iter().copied().map(ReplicaId).collect()
+    }
+
+    /// All that a program needs to know that reads this network's genesis.
+    #[must_use]
+    pub fn apps(&self) -> Apps {
+        self.app.apps().with_protocols(&[self.protocol.facts()])
     }
 
     /// The replicas' own settings, as `tercio.toml` has them.
@@ -191,7 +219,8 @@ pub enum NetworkError {
 pub struct Network {
     genesis: Genesis,
     membership: Arc<Membership>,
-    replicas: Vec<SecretKey>,
+    protocol: Protocols,
+    replicas: BTreeMap<ReplicaId, SecretKey>,
     clients: Vec<ClientKeys>,
 }
 
@@ -229,19 +258,21 @@ impl Network {
     /// # Errors
     /// When the system gives no randomness, or the spec makes no network.
     pub fn found(spec: &Spec, addresses: &[SocketAddr]) -> Result<Self, NetworkError> {
-        let identity = |_: &SocketAddr| SecretKey::generate_for(spec.suite);
-        let replicas = addresses.iter().map(identity).collect::<Result<Vec<_>, _>>()?;
+        let ids = spec.ids();
+        let identity = |id: &ReplicaId| Ok((*id, SecretKey::generate_for(spec.suite)?));
+        let replicas =
+            ids.iter().map(identity).collect::<Result<BTreeMap<_, _>, NetworkError>>()?;
         let keys = |_| ClientKeys::generate(spec);
         let clients = (0..spec.clients).map(keys).collect::<Result<Vec<_>, _>>()?;
-        let member = |(key, address): (&SecretKey, &SocketAddr)| Member {
-            key: key.public(),
-            address: address.to_string(),
+        let member = |((id, key), address): ((&ReplicaId, &SecretKey), &SocketAddr)| {
+            (*id, Member { key: key.public(), address: address.to_string() })
         };
         let client = |(i, keys): (usize, &ClientKeys)| (client_id(i), keys.info());
         let genesis = Genesis {
             name: spec.name.clone(),
             suite: spec.suite,
             lag: 0,
+            protocol: spec.protocol.facts(),
             replicas: replicas.iter().zip(addresses).map(member).collect(),
             clients: clients.iter().enumerate().map(client).collect(),
             app: spec.app.clone(),
@@ -249,7 +280,8 @@ impl Network {
         };
         genesis.check()?;
         let membership = genesis.membership()?;
-        Ok(Self { genesis, membership, replicas, clients })
+        let protocol = Protocols::new(&[spec.protocol]);
+        Ok(Self { genesis, membership, protocol, replicas, clients })
     }
 
     /// Makes a network in `dir`, on ports that are free now: its genesis, and homes for its replicas
@@ -262,8 +294,8 @@ impl Network {
         let addresses = ports.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
         let network = Self::found(spec, &addresses.map_err(NetworkError::Port)?)?;
         let genesis = &network.genesis;
-        for (id, secret) in (0..).zip(&network.replicas) {
-            create_home(&home(dir, id), ReplicaId(id), genesis, secret, &spec.to_toml())?;
+        for (id, secret) in &network.replicas {
+            create_home(&home(dir, id.0), *id, genesis, secret, &spec.to_toml())?;
         }
         let signs = spec.auth == ClientAuth::Signature;
         for (i, keys) in network.clients.iter().enumerate() {
@@ -287,6 +319,12 @@ impl Network {
         &self.membership
     }
 
+    /// The protocol that its replicas run.
+    #[must_use]
+    pub fn protocols(&self) -> &Protocols {
+        &self.protocol
+    }
+
     /// The secret of the `i`-th client.
     #[must_use]
     pub fn client_secret(&self, i: usize) -> &SecretKey {
@@ -294,10 +332,13 @@ impl Network {
     }
 
     /// What replica `id` needs to run without a home, writing into memory.
+    ///
+    /// # Panics
+    /// When there is no such replica.
     #[must_use]
-    pub fn in_memory(&self, id: u16, socket: TcpListener, spec: &Spec) -> ReplicaConfig {
-        let secret = self.replicas[usize::from(id)].clone();
-        let mut node = NodeSettings::new(ReplicaId(id), secret, self.membership.clone());
+    pub fn in_memory(&self, id: ReplicaId, socket: TcpListener, spec: &Spec) -> ReplicaConfig {
+        let secret = self.replicas[&id].clone();
+        let mut node = NodeSettings::new(id, secret, self.membership.clone());
         self.genesis.consensus.apply(&mut node.consensus);
         node.consensus.batch_ops = spec.batch_ops;
         node.consensus.pipeline = spec.pipeline;
@@ -339,15 +380,19 @@ pub fn client_home(dir: &Path, name: &str) -> PathBuf {
     dir.join(CLIENTS).join(name)
 }
 
-/// Starts a replica in this process.
+/// Starts a replica in this process, with the one of `protocols` that the genesis names.
 ///
 /// # Errors
 /// When it does not start.
-pub fn start(config: ReplicaConfig, genesis: &Genesis) -> Result<ReplicaHandle, NetworkError> {
+pub fn start(
+    config: ReplicaConfig,
+    genesis: &Genesis,
+    protocols: &Protocols,
+) -> Result<ReplicaHandle, NetworkError> {
     let id = config.node.me.0;
     let (app, suite) = (genesis.app.clone(), genesis.suite);
     let app = app.build(suite).expect("the genesis was checked");
-    tercio_replica::start(config, app).map_err(|error| NetworkError::Start { id, error })
+    protocols.start(config, app).map_err(|error| NetworkError::Start { id, error })
 }
 
 /// The replicas of a network that run.
@@ -360,25 +405,22 @@ pub enum Replicas {
 }
 
 impl Replicas {
-    /// Starts the replicas of a network that runs one of `apps`, whose homes are in `dir`, with `program` as processes of their own or
-    /// without as threads, and waits until all run.
+    /// Starts the replicas of `spec`'s network, whose homes are in `dir`, with `program` as processes
+    /// of their own or without as threads, and waits until all run.
     ///
     /// # Errors
     /// When one does not.
-    pub fn start(
-        dir: &Path,
-        count: u16,
-        program: Option<&Path>,
-        apps: &Apps,
-    ) -> Result<Self, NetworkError> {
+    pub fn start(dir: &Path, spec: &Spec, program: Option<&Path>) -> Result<Self, NetworkError> {
+        let ids = spec.ids();
         let Some(program) = program else {
-            let start = |id| {
-                let (config, genesis) = ReplicaConfig::load(&home(dir, id), apps)?;
-                start(config, &genesis)
+            let (apps, protocols) = (spec.apps(), Protocols::new(&[spec.protocol]));
+            let start = |id: &ReplicaId| {
+                let (config, genesis) = ReplicaConfig::load(&home(dir, id.0), &apps)?;
+                start(config, &genesis, &protocols)
             };
-            return Ok(Self::Threads((0..count).map(start).collect::<Result<_, _>>()?));
+            return Ok(Self::Threads(ids.iter().map(start).collect::<Result<_, _>>()?));
         };
-        Ok(Self::Processes(spawn_all(program, dir, count)?))
+        Ok(Self::Processes(spawn_all(program, dir, &ids)?))
     }
 
     /// Looks whether any has ended by itself.
@@ -390,8 +432,8 @@ impl Replicas {
             Self::Processes(all) => Ok(process::check_all(all)?),
             Self::Threads(all) => match all.iter().position(|replica| !replica.is_running()) {
                 Some(i) => {
-                    let stopped = all.remove(i).wait();
-                    stopped.map_err(|error| NetworkError::Stopped { id: i as u16, error })
+                    let (id, stopped) = (all[i].id().0, all.remove(i).wait());
+                    stopped.map_err(|error| NetworkError::Stopped { id, error })
                 }
                 None => Ok(()),
             },
@@ -406,7 +448,7 @@ impl Replicas {
     pub fn usage(&self) -> Result<Vec<Usage>, ProcessError> {
         match self {
             Self::Processes(all) => all.iter().map(ReplicaProcess::usage).collect(),
-            Self::Threads(all) => (0..all.len() as u16)
+            Self::Threads(all) => (all.iter().map(|replica| replica.id().0))
                 .map(|id| {
                     // As the replica names its threads.
                     usage::of_own_threads(&format!("tercio-{id}-"))
@@ -475,24 +517,25 @@ impl Replicas {
             Self::Processes(all) => {
                 all.into_iter().try_for_each(ReplicaProcess::stop).map_err(NetworkError::from)
             }
-            Self::Threads(all) => (0..).zip(all).try_for_each(|(id, handle)| {
+            Self::Threads(all) => all.into_iter().try_for_each(|handle| {
+                let id = handle.id().0;
                 handle.stop().map_err(|error| NetworkError::Stopped { id, error })
             }),
         }
     }
 }
 
-/// Starts a process for each replica whose home is in `dir`, and waits until all run.
+/// Starts a process for each of these replicas, whose homes are in `dir`, and waits until all run.
 ///
 /// # Errors
 /// When one does not.
 pub fn spawn_all(
     program: &Path,
     dir: &Path,
-    count: u16,
+    ids: &[ReplicaId],
 ) -> Result<Vec<ReplicaProcess>, ProcessError> {
-    let mut all = (0..count)
-        .map(|id| ReplicaProcess::spawn(program, id, &home(dir, id)))
+    let mut all = (ids.iter())
+        .map(|id| ReplicaProcess::spawn(program, id.0, &home(dir, id.0)))
         .collect::<Result<Vec<_>, _>>()?;
     for replica in &mut all {
         replica.wait_ready()?;

@@ -20,7 +20,7 @@ use tercio_genesis::{
 use tercio_ledger::{BlockLogSettings, MemStorage, WalSettings};
 use tercio_sync::SyncSettings;
 use tercio_transport::{Limits, Listen};
-use tercio_types::ReplicaId;
+use tercio_types::{ReplicaId, ReplicaSet};
 
 /// The least that others must be given each second: who waits long for an answer asks elsewhere.
 const MIN_SERVE_BYTES: u64 = 1 << 20;
@@ -288,9 +288,9 @@ impl ReplicaConfig {
             verify,
         } = source.parse::<File>()?;
         let me = ReplicaId(*replica.get());
-        let Some(member) = genesis.replicas.get(me.index()) else {
-            let last = genesis.replicas.len() - 1;
-            let what = format!("the genesis has replicas 0 to {last}");
+        let Some(member) = genesis.replicas.get(&me) else {
+            let all: ReplicaSet = genesis.replicas.keys().copied().collect();
+            let what = format!("the genesis has replicas {all}");
             return Err(source.at(&replica, what).into());
         };
         let address = match &listen {
@@ -320,7 +320,8 @@ impl ReplicaConfig {
         links.apply(&source, &mut config.limits)?;
         catch_up.apply(&source, &mut config.node.sync)?;
         verify.apply(&source, &mut config.node.verify)?;
-        if let Err(error) = config.node.consensus.check(&config.node.membership) {
+        if let Err(error) = genesis.protocol.check(&config.node.consensus, &config.node.membership)
+        {
             return Err(source.at_key(error.key, error.why).into());
         }
         Ok(config)

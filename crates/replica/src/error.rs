@@ -1,7 +1,7 @@
 //! Why a replica stops or does not start.
 
 use std::io;
-use tercio_consensus::pbft::RecoverError;
+use tercio_consensus::RecoverError;
 use tercio_crypto::sm2::Unavailable;
 use tercio_execution::{Divergence, ExecutorFault, ReplayError, RestoreError};
 use tercio_ledger::{DataDirError, LedgerError};
@@ -131,12 +131,24 @@ pub enum StartError {
         replica: tercio_types::ReplicaId,
     },
     /// The replica is not in the genesis.
-    #[error("replica {replica} is not in the genesis, which has replicas 0 to {last}")]
+    #[error("replica {replica} is not in the genesis, which has replicas {all}")]
     NotAMember {
         /// The replica.
         replica: tercio_types::ReplicaId,
-        /// The highest id that is.
-        last: usize,
+        /// Those that are.
+        all: tercio_types::ReplicaSet,
+    },
+    /// The program does not run the network's protocol.
+    #[error(
+        "the network orders with the protocol '{name}', and this program has {}; run the network's \
+         own",
+        .known.join(", ")
+    )]
+    UnknownProtocol {
+        /// The network's.
+        name: &'static str,
+        /// The program's.
+        known: Vec<&'static str>,
     },
     /// The data directory cannot be used.
     #[error("{0}")]

@@ -20,6 +20,7 @@ mod error;
 mod home;
 mod layout;
 mod node;
+mod protocols;
 mod recover;
 pub mod report;
 pub mod stages;
@@ -33,5 +34,6 @@ pub use layout::{Durability, Layout};
 pub use node::{
     LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output, PeerStatus, VerifySettings,
 };
+pub use protocols::{Protocols, Runner};
 pub use recover::Stages;
 pub use threads::{ReplicaHandle, start, start_with};

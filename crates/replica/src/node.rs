@@ -8,8 +8,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_consensus::pbft::{Pbft, Recovery};
-use tercio_consensus::{Instant, Protocol, Settings, Status};
+use tercio_consensus::pbft::Pbft;
+use tercio_consensus::{Instant, Protocol, ProtocolKind, Recovery, Settings, Status};
 use tercio_crypto::sm2::Backend;
 use tercio_crypto::{Checked, SecretKey, Signer};
 use tercio_execution::Executor;
@@ -203,7 +203,7 @@ pub struct Node<S, P: Protocol = Pbft> {
     _home: S,
 }
 
-impl<S: Home + 'static> Node<S, Pbft> {
+impl<S: Home + 'static, P: ProtocolKind> Node<S, P> {
     /// Opens a replica on its files, fresh or where it stopped.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl<S: Home + 'static> Node<S, Pbft> {
 }
 
 impl<S: Home + 'static, P: Protocol> Node<S, P> {
-    /// As [`Node::open`], with another ordering protocol.
+    /// As [`Node::open`], with the protocol that `make` gives.
     ///
     /// # Errors
     /// As [`Node::open`], and when `make` fails.

@@ -14,8 +14,8 @@ use crate::stages::{
     ExecuteStage, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, must_equal,
 };
 use crate::{Home, NodeError};
-use tercio_consensus::pbft::{Pbft, Recovery};
-use tercio_consensus::{Event, Instant, Protocol};
+use tercio_consensus::pbft::Pbft;
+use tercio_consensus::{Event, Instant, Protocol, ProtocolKind, Recovery, Setup};
 use tercio_crypto::{BatchVerifier, Instance, Keyring, Signer};
 use tercio_execution::{Engine, Executor};
 use tercio_ledger::{
@@ -38,8 +38,8 @@ pub struct Stages<P: Protocol = Pbft> {
     pub outbox: Outbox,
 }
 
-impl Stages<Pbft> {
-    /// Opens a replica that orders with PBFT.
+impl<P: ProtocolKind> Stages<P> {
+    /// Opens a replica.
     ///
     /// # Errors
     /// When its files are damaged or cannot be read, or do not belong to it.
@@ -51,8 +51,8 @@ impl Stages<Pbft> {
     ) -> Result<Self, NodeError> {
         Self::with_protocol(settings, home, executor, now, |signer, recovery| {
             let NodeSettings { me, membership, consensus, .. } = settings;
-            let consensus = consensus.clone();
-            Ok(Pbft::new(*me, membership.clone(), signer, consensus, recovery, now)?)
+            let (membership, settings) = (membership.clone(), consensus.clone());
+            Ok(P::open(Setup { me: *me, membership, signer, settings, recovery, now })?)
         })
     }
 }

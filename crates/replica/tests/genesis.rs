@@ -6,10 +6,13 @@ use running::{genesis, listener, secret};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
+use tercio_consensus::ProtocolFacts;
+use tercio_consensus::pbft::Pbft;
 use tercio_execution::membership_digest;
 use tercio_genesis::{App, Genesis, SharedSettings};
 use tercio_replica::{Durability, Layout};
-use tercio_types::{ClientId, ClientInfo};
+use tercio_sequencer::Sequencer;
+use tercio_types::{ChainId, ClientId, ClientInfo, Epoch, Membership, ReplicaId};
 
 fn example() -> Genesis {
     genesis("test", &[listener().local_addr().unwrap(); 4])
@@ -99,12 +102,75 @@ fn the_smallest_genesis_has_defaults() {
     assert!(error.ends_with(expected), "{error}");
 }
 
+/// The member of one number gets another.
+fn renumber(genesis: &mut Genesis, from: ReplicaId, to: ReplicaId) {
+    let member = genesis.replicas.remove(&from).unwrap();
+    genesis.replicas.insert(to, member);
+}
+
+/// Two members change places.
+fn swap(genesis: &mut Genesis) {
+    renumber(genesis, ReplicaId(0), ReplicaId(9));
+    renumber(genesis, ReplicaId(1), ReplicaId(0));
+    renumber(genesis, ReplicaId(9), ReplicaId(1));
+}
+
+#[test]
+fn replicas_are_numbered_all_or_none() {
+    let read = |text: &str| {
+        Genesis::from_toml(text, Path::new("genesis.toml"), &tercio_registry::apps())
+            .map_err(|error| error.to_string())
+    };
+    let mut holes = example();
+    renumber(&mut holes, ReplicaId(3), ReplicaId(7));
+    renumber(&mut holes, ReplicaId(1), ReplicaId(3));
+    let text = holes.to_toml();
+    assert_eq!(text.matches("\nid = ").count(), 4 + 2, "{text}");
+    assert_eq!(read(&text).unwrap(), holes);
+    let membership = holes.membership().unwrap();
+    assert_eq!(membership.ids().to_string(), "0, 2, 3, 7");
+    let error = read(&text.replacen("id = 2\n", "", 1)).unwrap_err();
+    assert!(error.ends_with("either each replica has an id, or none has"), "{error}");
+    let error = read(&text.replacen("id = 2\n", "id = 0\n", 1)).unwrap_err();
+    assert!(error.ends_with("two replicas have the id 0"), "{error}");
+    let error = read(&text.replacen("id = 2\n", "id = 128\n", 1)).unwrap_err();
+    assert!(error.ends_with("a replica's number is at most 127, not 128"), "{error}");
+    // Written as the file of a network without holes is: nothing of it has a number.
+    assert_eq!(example().to_toml().matches("\nid = ").count(), 2);
+}
+
+/// Another protocol and numbers with holes have one encoding for ever (version 2).
+#[test]
+fn the_second_encoding_is_pinned() {
+    let mut genesis = Genesis { protocol: ProtocolFacts::of::<Sequencer>(), ..example() };
+    let first = "tercio genesis 1";
+    let second = "tercio genesis 2";
+    assert!(example().encode().starts_with(first.as_bytes()));
+    let encoded = genesis.encode();
+    let behind_lag = second.len() + 8 + "test".len() + 1 + 2;
+    let named =
+        [&9u64.to_le_bytes()[..], b"sequencer", &[3], &4u64.to_le_bytes(), &[0, 0]].concat();
+    assert!(encoded.starts_with(second.as_bytes()));
+    assert_eq!(encoded[behind_lag..behind_lag + named.len()], named);
+    renumber(&mut genesis, ReplicaId(3), ReplicaId(300));
+    assert!(genesis.check().unwrap_err().to_string().contains("at most 127, not 300"));
+    let number = genesis.encode().windows(2).filter(|bytes| *bytes == [44, 1]).count();
+    assert_eq!(number, 1, "the number is in it");
+    let apps = tercio_registry::apps();
+    let text = Genesis { protocol: ProtocolFacts::of::<Sequencer>(), ..example() }.to_toml();
+    let error = Genesis::from_toml(&text, Path::new("genesis.toml"), &apps).unwrap_err();
+    assert!(error.to_string().contains("no protocol 'sequencer' (it has pbft)"), "{error}");
+    let both = [ProtocolFacts::of::<Pbft>(), ProtocolFacts::of::<Sequencer>()];
+    let read = Genesis::from_toml(&text, Path::new("genesis.toml"), &apps.with_protocols(&both));
+    assert_eq!(read.unwrap().protocol, both[1]);
+}
+
 /// Everything that replicas must agree on moves the chain id; where they listen does not.
 #[test]
 fn the_chain_id_covers_all_but_addresses() {
     let genesis = example();
     let mut moved = genesis.clone();
-    moved.replicas[2].address = "elsewhere:1".into();
+    moved.replicas.get_mut(&ReplicaId(2)).unwrap().address = "elsewhere:1".into();
     assert_eq!(moved.chain(), genesis.chain());
 
     let change = |change: &dyn Fn(&mut Genesis)| {
@@ -116,8 +182,10 @@ fn the_chain_id_covers_all_but_addresses() {
         genesis.chain(),
         change(&|g| g.name.push('x')),
         change(&|g| g.lag = 1),
-        change(&|g| g.replicas.swap(0, 1)),
-        change(&|g| g.replicas.truncate(3)),
+        change(&swap),
+        change(&|g| drop(g.replicas.pop_last())),
+        change(&|g| renumber(g, ReplicaId(3), ReplicaId(4))),
+        change(&|g| g.protocol = ProtocolFacts::of::<Sequencer>()),
         change(&|g| g.clients.retain(|client, _| client.0 != 8)),
         change(&|g| {
             g.clients.insert(ClientId(9), ClientInfo::new(secret(9).public()));
@@ -148,8 +216,24 @@ fn the_chain_id_covers_all_but_addresses() {
 
     let digest = |genesis: &Genesis| membership_digest(&genesis.membership().unwrap());
     assert_eq!(digest(&moved), digest(&genesis));
-    moved.replicas.swap(0, 1);
+    swap(&mut moved);
     assert_ne!(digest(&moved), digest(&genesis));
+    // Under one name of the chain, so that the digest's own parts make the difference.
+    let under = |genesis: &Genesis, ids: [u16; 4], protocol: ProtocolFacts| {
+        let members = ids.map(ReplicaId).into_iter().zip(genesis.replicas.values().cloned());
+        let (chain, epoch, suite) = (ChainId([1; 32]), Epoch(0), genesis.suite);
+        let (members, clients) = (members.collect(), genesis.clients.clone());
+        let made = Membership::numbered(chain, epoch, suite, protocol.model(), members, clients);
+        membership_digest(&made.unwrap().with_protocol(protocol.name()))
+    };
+    let (pbft, other) = (ProtocolFacts::of::<Pbft>(), ProtocolFacts::of::<Sequencer>());
+    let digests = [
+        under(&genesis, [0, 1, 2, 3], pbft),
+        under(&genesis, [0, 1, 2, 4], pbft),
+        under(&genesis, [0, 1, 3, 4], pbft),
+        under(&genesis, [0, 1, 2, 3], other),
+    ];
+    assert_eq!(BTreeSet::from(digests).len(), digests.len());
 }
 
 #[test]

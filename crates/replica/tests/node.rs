@@ -267,7 +267,7 @@ fn another_application_on_the_same_log_is_noticed() {
     // Its results are longer, so the results root is another.
     let other = tercio_counter::Settings { iterations: 0, reply: 9 };
     let app: Box<dyn Application> = Box::new(Counter::new(other, Suite::default()));
-    let opened = Node::open(settings, net.disks[2].clone(), app, net.now);
+    let opened: Result<Node<_>, _> = Node::open(settings, net.disks[2].clone(), app, net.now);
     let error = opened.err().expect("it does not start").to_string();
     assert!(
         error.contains("is not the one that a quorum certified (the results root differs)"),

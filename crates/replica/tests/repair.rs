@@ -147,7 +147,8 @@ fn scrubbing_comes_in_bites() {
     net.until("all are there", |net| net.agree() && net.all_at(100));
     net.stop(2);
     let mut disk = net.disks[2].clone();
-    let mut stages = Stages::open(&net.settings(2), &disk, common::counter(), net.now).unwrap();
+    let mut stages: Stages =
+        Stages::open(&net.settings(2), &disk, common::counter(), net.now).unwrap();
     let (log, mut out) = (&mut stages.log, Outbox::default());
     let blocks = log.extent().1.0 - log.extent().0.0 + 1;
     for (name, _) in segments(&disk) {

@@ -1,128 +1,27 @@
-//! Two seams held by toys: another ordering protocol under the same node, and an application with
-//! proposal hooks that vetoes a batch.
+//! Two seams held by toys: another ordering protocol under the same node (`examples/sequencer`), and an
+//! application with proposal hooks that vetoes a batch.
 
 use crate::common;
 
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, counter, pbft, quick, results};
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tercio_consensus::{Delivery, Effect, Event, Instant, PersistId, Protocol, Status};
+use tercio_consensus::{ProtocolKind, Setup};
 use tercio_counter::Counter;
-use tercio_crypto::Claim;
 use tercio_execution::{
     AppError, Application, Context, Operation, PreCheck, Proposal, Replies, Snapshot,
 };
 use tercio_replica::NodeSettings;
-use tercio_types::{
-    Batch, Digest, Principal, ReplicaId, SeqNum, SignatureBytes, Suite, Timestamp, View,
-};
-use tercio_wire::{DecodeError, EncodedBatch, Frame, Key, Kind, Message, package_claim};
-
-/// 'The leader says that this comes next.' No votes, no faults: a toy.
-#[derive(Clone, Debug)]
-struct Next {
-    seq: SeqNum,
-    batch: Arc<EncodedBatch>,
-}
-
-impl Message for Next {
-    fn from_frame(frame: &Frame, suite: Suite) -> Result<Self, DecodeError> {
-        let batch = EncodedBatch::from_bytes(frame.body.clone(), frame.key.digest, suite)?;
-        Ok(Self { seq: SeqNum(frame.key.seq), batch: Arc::new(batch) })
-    }
-
-    fn inner_claims(&self, _suite: Suite, claim: &mut dyn FnMut(Claim<'_>)) {
-        self.batch.batch.packages.iter().for_each(|p| package_claim(p, claim));
-    }
-
-    fn parts(&self, sender: ReplicaId, _suite: Suite) -> (Key, Bytes, Option<SignatureBytes>) {
-        let kind = Kind(Kind::PROTOCOL + 20);
-        let key = Key::of_replica(kind, sender, 0, self.seq.0, self.batch.digest);
-        (key, self.batch.bytes.clone(), None)
-    }
-}
-
-/// Replica 0 leads for ever; what it says is delivered in order.
-struct FixedLeader {
-    me: ReplicaId,
-    next: SeqNum,
-    waiting: BTreeMap<SeqNum, Arc<EncodedBatch>>,
-    written: PersistId,
-    promised: VecDeque<(PersistId, Next)>,
-    effects: VecDeque<Effect<Next>>,
-}
-
-impl FixedLeader {
-    fn deliver(&mut self) {
-        while let Some(batch) = self.waiting.remove(&self.next) {
-            let (seq, batch, checkpoint) = (self.next, Some(batch), false);
-            self.effects.push_back(Effect::Deliver(Delivery { seq, batch, checkpoint }));
-            self.next = self.next.next();
-        }
-    }
-}
-
-impl Protocol for FixedLeader {
-    type Message = Next;
-
-    fn handle(&mut self, event: Event<Next>, _now: Instant) {
-        match event {
-            Event::Message(message) if message.sender() == Principal::Replica(ReplicaId(0)) => {
-                let Next { seq, batch } = message.into_inner().message;
-                self.waiting.insert(seq, batch);
-                self.deliver();
-            }
-            Event::Request(request) if self.me == ReplicaId(0) => {
-                let packages = vec![request.into_inner().message.0];
-                let batch = Batch { time: Timestamp(1), checkpoint: false, packages };
-                let batch = Arc::new(EncodedBatch::new(batch, Suite::default()));
-                // Persist, then send.
-                self.written.0 += 1;
-                let (id, tag) = (self.written, SeqNum(self.written.0));
-                let record = batch.bytes.clone();
-                self.effects.push_back(Effect::Persist { id, tag, record });
-                self.promised.push_back((id, Next { seq: tag, batch }));
-            }
-            Event::Persisted(id) => {
-                while self.promised.front().is_some_and(|(promise, _)| *promise <= id) {
-                    let (_, next) = self.promised.pop_front().unwrap();
-                    self.waiting.insert(next.seq, next.batch.clone());
-                    self.effects.push_back(Effect::Broadcast(next));
-                    self.deliver();
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn poll_effect(&mut self) -> Option<Effect<Next>> {
-        self.effects.pop_front()
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        // Nothing is ever late; the test's clock wants to go somewhere.
-        Some(Instant(u64::MAX))
-    }
-
-    fn view(&self) -> View {
-        View(0)
-    }
-
-    fn status(&self) -> Status {
-        Status { delivered: SeqNum(self.next.0 - 1), ..Status::default() }
-    }
-}
+use tercio_sequencer::Sequencer;
+use tercio_types::{Digest, Suite};
+use tercio_wire::Kind;
 
 #[test]
 fn another_protocol_orders_under_the_same_node() {
-    let make = |settings: &NodeSettings, _, _, _| FixedLeader {
-        me: settings.me,
-        next: SeqNum(1),
-        waiting: BTreeMap::new(),
-        written: PersistId(0),
-        promised: VecDeque::new(),
-        effects: VecDeque::new(),
+    let make = |settings: &NodeSettings, signer, recovery, now| {
+        let (membership, consensus) = (settings.membership.clone(), settings.consensus.clone());
+        let (me, settings) = (settings.me, consensus);
+        Sequencer::open(Setup { me, membership, signer, settings, recovery, now }).unwrap()
     };
     let mut net = Net::with(4, Box::new(counter), Box::new(quick), Box::new(make));
     let asker = Asker::new(CLIENT, &net.membership);

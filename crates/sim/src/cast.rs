@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tercio_consensus::pbft::Pbft;
+use tercio_consensus::{ProtocolFacts, ProtocolKind};
 use tercio_crypto::{Instance, Keyring, SecretKey, hash};
 use tercio_types::{
-    ChainId, ClientId, ClientInfo, Epoch, FaultModel, Member, Membership, Principal, ReplicaId,
-    Suite,
+    ChainId, ClientId, ClientInfo, Epoch, Member, Membership, Principal, ReplicaId, Suite,
 };
 
 /// How many clients the genesis of every simulated network admits. Their ids start at 1.
@@ -19,7 +20,7 @@ const NEWCOMERS: u64 = 2;
 #[derive(Debug)]
 pub struct Cast {
     membership: Arc<Membership>,
-    replicas: Vec<SecretKey>,
+    replicas: BTreeMap<ReplicaId, SecretKey>,
     /// Those of the genesis, and those who may be added.
     clients: BTreeMap<ClientId, SecretKey>,
 }
@@ -45,25 +46,49 @@ impl Cast {
     /// When a network cannot have `n` replicas.
     #[must_use]
     pub fn of_suite(n: usize, suite: Suite) -> Arc<Self> {
-        let replicas: Vec<_> = (0..n as u64).map(|i| secret(suite, b"replica", i)).collect();
+        Self::with(&(0..n as u16).collect::<Vec<_>>(), suite, ProtocolFacts::of::<Pbft>())
+    }
+
+    /// The cast of `n` replicas that order with `P`.
+    ///
+    /// # Panics
+    /// When a network cannot have `n` replicas.
+    #[must_use]
+    pub fn of<P: ProtocolKind>(n: usize) -> Arc<Self> {
+        let ids: Vec<_> = (0..n as u16).collect();
+        Self::with(&ids, Suite::default(), ProtocolFacts::of::<P>())
+    }
+
+    /// The cast of replicas of these numbers.
+    ///
+    /// # Panics
+    /// When a network cannot have such replicas.
+    #[must_use]
+    pub fn numbered(ids: &[u16]) -> Arc<Self> {
+        Self::with(ids, Suite::default(), ProtocolFacts::of::<Pbft>())
+    }
+
+    fn with(ids: &[u16], suite: Suite, protocol: ProtocolFacts) -> Arc<Self> {
+        let n = ids.len();
+        let key = |id: &u16| (ReplicaId(*id), secret(suite, b"replica", u64::from(*id)));
+        let replicas: BTreeMap<_, _> = ids.iter().map(key).collect();
         let ids = 1..=CLIENTS + NEWCOMERS;
         let clients: BTreeMap<_, _> =
             ids.map(|i| (ClientId(i), secret(suite, b"client", i))).collect();
         let genesis = clients.range(..=ClientId(CLIENTS));
-        let member = |(i, key): (usize, &SecretKey)| Member {
-            key: key.public(),
-            address: format!("replica-{i}.sim:1"),
+        let member = |(id, key): (&ReplicaId, &SecretKey)| {
+            (*id, Member { key: key.public(), address: format!("replica-{id}.sim:1") })
         };
-        let membership = Membership::new(
+        let membership = Membership::numbered(
             ChainId(hash(suite, &[b"tercio-sim chain", &(n as u64).to_le_bytes()]).0),
             Epoch(0),
             suite,
-            FaultModel::Byzantine,
-            replicas.iter().enumerate().map(member).collect(),
+            protocol.model(),
+            replicas.iter().map(member).collect(),
             genesis.map(|(id, key)| (*id, ClientInfo::new(key.public()))).collect(),
         );
-        let membership =
-            Arc::new(membership.expect("from 1 to 128 replicas with keys of their own"));
+        let membership = membership.expect("from 1 to 128 replicas with keys of their own");
+        let membership = Arc::new(membership.with_protocol(protocol.name()));
         Arc::new(Self { membership, replicas, clients })
     }
 
@@ -86,7 +111,7 @@ impl Cast {
     #[must_use]
     pub fn secret(&self, of: Principal) -> &SecretKey {
         match of {
-            Principal::Replica(id) => &self.replicas[id.index()],
+            Principal::Replica(id) => &self.replicas[&id],
             Principal::Client(id) => &self.clients[&id],
         }
     }

@@ -57,7 +57,7 @@ impl Forger {
 
     /// The frame of a message, as a correct replica would make it.
     #[must_use]
-    pub fn message(&self, message: &PbftMessage) -> Bytes {
+    pub fn message<M: Message>(&self, message: &M) -> Bytes {
         let suite = self.membership().suite();
         message.to_frame(self.me, suite, |said| self.keys.mac_vector(said)).to_bytes()
     }
@@ -106,12 +106,16 @@ impl Forger {
 }
 
 /// Makes the MACs for some replicas wrong. A signature is left as it is.
-pub(crate) fn spoil(auth: Authenticator, wrong: impl Fn(ReplicaId) -> bool) -> Authenticator {
+pub(crate) fn spoil(
+    auth: Authenticator,
+    membership: &Membership,
+    wrong: impl Fn(ReplicaId) -> bool,
+) -> Authenticator {
     match auth {
         Authenticator::MacVector(tags) => {
             let mut tags: Vec<Tag> = tags.iter().collect();
-            for (i, tag) in tags.iter_mut().enumerate() {
-                if wrong(ReplicaId(i as u16)) {
+            for (id, tag) in membership.replicas().zip(&mut tags) {
+                if wrong(id) {
                     tag.0[0] ^= 1;
                 }
             }
@@ -167,7 +171,8 @@ impl FalseClient {
     #[must_use]
     pub fn maced(&self, first: u64, ops: &[Bytes], good: &[ReplicaId]) -> Package {
         self.package(OpKind::User, first, ops, |said| {
-            spoil(self.keys.mac_vector(said), |replica| !good.contains(&replica))
+            let vector = self.keys.mac_vector(said);
+            spoil(vector, self.keys.membership(), |replica| !good.contains(&replica))
         })
     }
 

@@ -11,7 +11,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tercio_consensus::{Instant, Settings, Status};
+use tercio_consensus::pbft::Pbft;
+use tercio_consensus::{Instant, Protocol, ProtocolKind, Settings, Status};
 use tercio_execution::Executor;
 use tercio_ledger::{BlockLogSettings, MediaFault, WalSettings};
 use tercio_replica::{
@@ -55,9 +56,9 @@ fn small_files(forgetful: bool) -> LedgerSettings {
 }
 
 /// A machine.
-pub struct Host {
+pub struct Host<P: Protocol = Pbft> {
     id: ReplicaId,
-    node: Option<Node<Disk>>,
+    node: Option<Node<Disk, P>>,
     disk: Disk,
     journal: Journal,
     halt: Halt,
@@ -86,7 +87,7 @@ pub struct Host {
     cast: Arc<Cast>,
 }
 
-impl Host {
+impl<P: ProtocolKind> Host<P> {
     /// A machine with an empty disk, on which nothing runs yet.
     #[must_use]
     pub fn new(cast: &Arc<Cast>, id: ReplicaId, world: &WorldSettings, rng: Rng) -> Self {

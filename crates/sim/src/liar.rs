@@ -6,13 +6,14 @@ use crate::forger::spoil;
 use crate::trace::peek_key;
 use crate::{Cast, FalseClient, Rng};
 use bytes::Bytes;
-use tercio_types::{ClientId, Package, ReplicaId, ReplicaSet, Suite};
+use std::sync::Arc;
+use tercio_types::{ClientId, Membership, Package, ReplicaId, ReplicaSet};
 use tercio_wire::{Frame, Kind, package_from_content};
 
 /// What a lying client makes of an honest one's frames.
 pub(crate) struct Liar {
     client: FalseClient,
-    suite: Suite,
+    membership: Arc<Membership>,
     rng: Rng,
     /// How many packages in a thousand get wrong MACs.
     wrong_macs: u64,
@@ -23,7 +24,8 @@ pub(crate) struct Liar {
 impl Liar {
     pub(crate) fn new(cast: &Cast, id: ClientId, mut rng: Rng) -> Self {
         let (wrong_macs, two_faces) = (rng.below(300), rng.below(300));
-        Self { client: FalseClient::new(cast, id), suite: cast.suite(), rng, wrong_macs, two_faces }
+        let (client, membership) = (FalseClient::new(cast, id), cast.membership().clone());
+        Self { client, membership, rng, wrong_macs, two_faces }
     }
 
     /// The frame that goes out instead, and the package in it if it is another one.
@@ -31,14 +33,15 @@ impl Liar {
         if peek_key(&bytes).is_none_or(|key| key.kind != Kind::REQUEST) {
             return (bytes, None);
         }
-        let Ok(frame) = Frame::decode(&bytes, self.suite) else { return (bytes, None) };
-        let package = package_from_content(&frame.body, frame.auth.clone(), self.suite);
+        let suite = self.membership.suite();
+        let Ok(frame) = Frame::decode(&bytes, suite) else { return (bytes, None) };
+        let package = package_from_content(&frame.body, frame.auth.clone(), suite);
         let Ok(package) = package else { return (bytes, None) };
         // One way of lying for each package, whoever gets it and however often.
         let mut rng = Rng::new(self.rng.clone().bits() ^ package.first.0);
         if rng.chance(self.wrong_macs) {
             let wrong = ReplicaSet(u128::from(rng.bits()));
-            let auth = spoil(frame.auth, |replica| wrong.contains(replica));
+            let auth = spoil(frame.auth, &self.membership, |replica| wrong.contains(replica));
             return (Frame { auth, ..frame }.to_bytes(), None);
         }
         let other = ReplicaSet(u128::from(rng.bits()));

@@ -34,7 +34,7 @@ pub mod witness;
 mod world;
 
 pub use cast::{CLIENTS, Cast};
-pub use checks::Violation;
+pub use checks::{Simulated, Violation};
 pub use customer::{Customer, Habits, Workload};
 pub use disk::{Disk, Tear};
 pub use forger::{FalseClient, Forger};
@@ -43,5 +43,5 @@ pub use host::{Crash, Host};
 pub use network::{Hush, Network, Quality};
 pub use pace::Pace;
 pub use rng::Rng;
-pub use trace::{Trace, kind_name, peek_key};
+pub use trace::{Names, Trace, kind_name, peek_key};
 pub use world::{Act, Fate, Gate, Passing, Tally, Target, World, WorldSettings, small_settings};

@@ -12,15 +12,18 @@ pub struct Trace {
     hasher: Hasher,
     events: u64,
     suite: Suite,
+    /// The protocol's names of its own messages.
+    names: Names,
     text: Option<String>,
 }
 
 impl Trace {
-    /// An empty trace of a network of this suite. A text is kept only when it is asked for.
+    /// An empty trace of a network of this suite, whose protocol names its messages so. A text is kept
+    /// only when it is asked for.
     #[must_use]
-    pub fn new(suite: Suite, text: bool) -> Self {
+    pub fn new(suite: Suite, names: Names, text: bool) -> Self {
         let hasher = Hasher::new(Suite::default());
-        Self { hasher, events: 0, suite, text: text.then(String::new) }
+        Self { hasher, events: 0, suite, names, text: text.then(String::new) }
     }
 
     /// A frame arrived.
@@ -38,8 +41,8 @@ impl Trace {
         self.hasher.update(bytes);
         if let Some(text) = &mut self.text {
             let (from, to) = (Short(from), Short(to));
-            let _ =
-                writeln!(text, "{} {from} -> {to} {}", Clock(now), Described(bytes, self.suite));
+            let said = Described(bytes, self.suite, self.names);
+            let _ = writeln!(text, "{} {from} -> {to} {said}", Clock(now));
         }
     }
 
@@ -94,9 +97,12 @@ impl fmt::Display for Short {
     }
 }
 
+/// What a protocol's messages of a kind are called.
+pub type Names = fn(Kind) -> Option<&'static str>;
+
 /// What a kind of message is called.
 #[must_use]
-pub fn kind_name(kind: Kind) -> &'static str {
+pub fn kind_name(kind: Kind, names: Names) -> &'static str {
     match kind.0 {
         1 => "REQUEST",
         2 => "REPLY",
@@ -105,19 +111,12 @@ pub fn kind_name(kind: Kind) -> &'static str {
         5 => "ANSWER",
         8 => "CHECKPOINT",
         9 => "ATTEST",
-        16 => "PRE-PREPARE",
-        17 => "PREPARE",
-        18 => "COMMIT",
-        19 => "VIEW-CHANGE",
-        20 => "NEW-VIEW",
-        21 => "STATUS",
-        22 => "FETCH-BODY",
-        23 => "BODY",
-        24 => "STABLE",
         48 => "FETCH-BLOCKS",
         49 => "BLOCKS",
         50 => "FORWARD",
-        _ => "UNKNOWN",
+        51 => "FETCH-STATE",
+        52 => "STATE",
+        _ => names(kind).unwrap_or("UNKNOWN"),
     }
 }
 
@@ -129,12 +128,12 @@ pub fn peek_key(bytes: &[u8]) -> Option<Key> {
     Key::decode(&mut Reader::new(bytes::Bytes::copy_from_slice(key), Suite::default())).ok()
 }
 
-struct Described<'a>(&'a [u8], Suite);
+struct Described<'a>(&'a [u8], Suite, Names);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(key) = peek_key(self.0) else { return f.write_str("no frame") };
-        let (name, Key { view, seq, digest, .. }) = (kind_name(key.kind), key);
+        let (name, Key { view, seq, digest, .. }) = (kind_name(key.kind, self.2), key);
         write!(f, "{name} view {view} seq {seq} {digest:?}")?;
         match Frame::decode(&bytes::Bytes::copy_from_slice(self.0), self.1) {
             Ok(frame) if !frame.body.is_empty() => write!(f, " ({} B)", frame.body.len()),

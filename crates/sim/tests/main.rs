@@ -2,5 +2,7 @@
 //! Cargo.toml as a program of its own.
 
 mod faults;
+mod numbers;
 mod plots;
+mod sequencer;
 mod simulator;

@@ -143,7 +143,7 @@ impl CatchUp {
         room: usize,
     ) -> Self {
         let start = Tip { height: Height(0), block: Digest::NULL, seq: SeqNum(0) };
-        let next_peer = ReplicaId((me.0 + 1) % membership.n() as u16);
+        let next_peer = ReplicaId(me.0 + 1);
         Self {
             me,
             membership,
@@ -263,8 +263,7 @@ impl CatchUp {
     fn ask(&mut self, now: Instant) {
         let Some(target) = &self.target else { return };
         let to = target.checkpoint.height;
-        let n = self.membership.n() as u16;
-        let mut peers = (0..n).map(|i| ReplicaId((self.next_peer.0 + i) % n));
+        let mut peers = self.membership.ids().circle(self.next_peer);
         let peer = peers.find(|p| *p != self.me && !self.tried.contains(*p));
         let too_long = self.is_too_long();
         let Some(peer) = peer.filter(|_| !too_long) else {
@@ -427,7 +426,8 @@ impl CatchUp {
         if self.pause.is_some_and(|at| at <= now) {
             self.pause = None;
             self.tried = ReplicaSet::EMPTY;
-            self.next_peer = ReplicaId((self.next_peer.0 + 1) % self.membership.n() as u16);
+            let after = ReplicaId(self.next_peer.0 + 1);
+            self.next_peer = self.membership.ids().circle(after).next().unwrap_or(after);
             self.ask(now);
         }
     }

@@ -86,7 +86,7 @@ struct Asked {
 #[derive(Debug)]
 pub(crate) struct Repair {
     me: ReplicaId,
-    n: u16,
+    ids: ReplicaSet,
     suite: Suite,
     timeout: Duration,
     scrub_bytes: u64,
@@ -113,17 +113,16 @@ impl Repair {
         timeout: Duration,
         scrub_bytes: u64,
     ) -> Self {
-        let n = membership.n() as u16;
         Self {
             me,
-            n,
+            ids: membership.ids(),
             suite: membership.suite(),
             timeout,
             scrub_bytes,
             wanted: None,
             asked: None,
             placing: None,
-            next_peer: ReplicaId((me.0 + 1) % n),
+            next_peer: ReplicaId(me.0 + 1),
             refused: ReplicaSet::EMPTY,
             rounds: 0,
             pause: None,
@@ -165,9 +164,9 @@ impl Repair {
     fn ask(&mut self, now: Instant) -> Result<Option<RepairStep>, BeyondRepair> {
         let busy = self.asked.is_some() || self.placing.is_some() || self.pause.is_some();
         let Some(wanted) = self.wanted.clone().filter(|_| !busy) else { return Ok(None) };
-        if self.refused.len() + 1 >= usize::from(self.n) {
+        if self.refused.len() + 1 >= self.ids.len() {
             self.rounds += 1;
-            if self.rounds == ROUNDS || self.n == 1 {
+            if self.rounds == ROUNDS || self.ids.len() == 1 {
                 let Wanted { from, to, file, .. } = wanted;
                 return Err(BeyondRepair { file, from, to });
             }
@@ -175,10 +174,10 @@ impl Repair {
             self.pause = Some(now + self.timeout);
             return Ok(None);
         }
-        let turns = (0..self.n).map(|i| ReplicaId((self.next_peer.0 + i) % self.n));
+        let turns = self.ids.circle(self.next_peer);
         let mut open = turns.filter(|peer| *peer != self.me && !self.refused.contains(*peer));
         let to = open.next().expect("not all have refused");
-        self.next_peer = ReplicaId((to.0 + 1) % self.n);
+        self.next_peer = ReplicaId(to.0 + 1);
         let (from, deadline) = (wanted.from, now + self.timeout);
         self.asked = Some(Asked { peer: to, from, deadline });
         Ok(Some(RepairStep::Ask { to, request: FetchBlocks { from, to: wanted.to } }))

@@ -71,6 +71,9 @@
 //! # }
 //! ```
 //!
+//! Replicas order with PBFT. [`main_with`] lists other protocols beside it ([`Runner`]), which a genesis
+//! names like an application.
+//!
 //! # A client
 //!
 //! [`Client::open`] takes a client's home, as `testnet` makes it, links to the replicas, and goes on
@@ -82,10 +85,11 @@
 //! Up to f of 3f+1 replicas may crash, lie, or be taken over; any number of clients may. What is
 //! promised then, and what is not, is in `SECURITY.md`; the protocol is in `docs/protocol/pbft.md`.
 
-pub use tercio_cli::main;
+pub use tercio_cli::{main, main_with};
 pub use tercio_client::{
     AsyncClient, Call, CallError, ConnectError, CoreSettings, Failure, Read, SubmitError,
 };
+pub use tercio_consensus::pbft::Pbft;
 pub use tercio_execution::{
     AppError, Application, Context, Footprint, Keyed, MerkleMap, Operation, Outcome, Proposal,
     Replies, Snapshot, StateView, Store, Transaction, TreeTop,
@@ -94,7 +98,7 @@ pub use tercio_genesis::{
     App, AppKind, Apps, ConfigError, Genesis, GenesisError, Kind, NoRules, SharedSettings, Shown,
 };
 pub use tercio_network::{Client, LocalNetwork, Network, NetworkError, OpenError, Replicas, Spec};
-pub use tercio_replica::{Durability, Layout};
+pub use tercio_replica::{Durability, Layout, Runner};
 pub use tercio_types::{ClientId, Digest, Height, ReplicaId, RequestSeq, Suite, Timestamp};
 
 pub use tercio_wire::{Decode, Encode};

@@ -82,7 +82,7 @@ fn a_primary_that_is_killed_under_load_costs_a_moment_and_nothing_else() {
     let spec = Spec { clients: CLIENTS + 1, ..Spec::new(tercio_registry::apps().first()) };
     let network = Network::lay_out(folder.path(), &spec).unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_tercio"));
-    let mut replicas = tercio_network::spawn_all(program, folder.path(), spec.replicas).unwrap();
+    let mut replicas = tercio_network::spawn_all(program, folder.path(), &spec.ids()).unwrap();
     let mut clients: Vec<Client> =
         (0..CLIENTS).map(|i| network.client(i, spec.core_settings()).unwrap()).collect();
     let seen: Vec<Seen> = (0..CLIENTS).map(|_| Seen::new()).collect();

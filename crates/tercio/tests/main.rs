@@ -6,6 +6,7 @@ mod common;
 mod crashes;
 mod demo;
 mod network;
+mod numbers;
 mod operators;
 mod prism;
 mod schemes;

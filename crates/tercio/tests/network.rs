@@ -150,7 +150,7 @@ fn a_replica_runs_says_where_it_stands_and_stops() {
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(finish(replica.wait_with_output().unwrap()).code, 0);
 
-    let address = &network.genesis().replicas[2].address;
+    let address = &network.genesis().replicas[&tercio_types::ReplicaId(2)].address;
     let _taken = TcpListener::bind(address).unwrap();
     tercio(["start", "--dir", text(&dir)]).refused(1, &[address.as_str()]);
 

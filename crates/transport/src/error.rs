@@ -1,8 +1,9 @@
 //! Why a link is not there, or no longer.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use tercio_types::Principal;
+use tercio_types::{MAX_PROTOCOL_NAME, Principal};
 use tercio_wire::{DecodeError, WIRE_VERSION};
 use thiserror::Error;
 
@@ -40,6 +41,35 @@ pub enum BindError {
     NotAMember(Principal),
 }
 
+/// The name of an ordering protocol, as a handshake has it: with zeros behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ProtocolName(pub [u8; MAX_PROTOCOL_NAME]);
+
+impl ProtocolName {
+    /// That of a membership's protocol.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let mut bytes = [0; MAX_PROTOCOL_NAME];
+        let len = name.len().min(MAX_PROTOCOL_NAME);
+        bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+        Self(bytes)
+    }
+}
+
+/// Whatever came: it is not to be trusted.
+impl fmt::Display for ProtocolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        write!(f, "'{}'", name.escape_ascii())
+    }
+}
+
+impl fmt::Debug for ProtocolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -55,6 +85,14 @@ pub enum Refusal {
         /// Its version of the protocol.
         protocol: u8,
     },
+    /// The other side orders with another protocol, or under another fault model.
+    #[error("another ordering protocol: the peer runs {0}; the network's genesis names its own")]
+    WrongProtocol(ProtocolName),
+    /// The dialler tells of changes of the membership, which no version does yet.
+    #[error(
+        "the peer shows records of epochs, which this build does not know: run the same version"
+    )]
+    EpochRecords,
     /// The dialler belongs to another network.
     #[error("another network: the chain ids differ")]
     WrongChain,
@@ -90,6 +128,8 @@ impl Refusal {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::WrongVersion { .. } => "wrong_version",
+            Self::WrongProtocol(_) => "wrong_protocol",
+            Self::EpochRecords => "epoch_records",
             Self::WrongChain => "wrong_chain",
             Self::WrongEpoch => "wrong_epoch",
             Self::UnknownId => "unknown_id",

@@ -1,24 +1,32 @@
 //! The handshake without I/O: what to send, and what to think of what came. The crate's
 //! documentation gives the bytes.
 
-use crate::Refusal;
 use crate::agreement::{builder, message_len};
+use crate::{ProtocolName, Refusal};
 use snow::HandshakeState;
+use std::ops::Range;
 use std::sync::Arc;
 use tercio_crypto::{SecretKey, agreement};
-use tercio_types::{ClientId, Membership, Principal, PublicKey, ReplicaId, Suite};
+use tercio_types::{
+    ClientId, MAX_PROTOCOL_NAME, Membership, Principal, PublicKey, ReplicaId, Suite,
+};
 use tercio_wire::WIRE_VERSION;
 
 /// The version of what replicas and clients must do alike, beyond the bytes that they exchange:
 /// handshake, ordering, execution. Any other is refused. Version 1 knew no operations of the engine
 /// itself: it answers one that adds a client with 'not supported', where others add it, and has
 /// another state from there on. Version 2 takes a primary's proposal for its vote, and its primaries
-/// send no other.
-pub const PROTOCOL_VERSION: u8 = 3;
+/// send no other. Version 3 does not say which ordering protocol it runs.
+pub const PROTOCOL_VERSION: u8 = 4;
 
 /// The bytes of a hello.
-const HELLO: usize = 64;
-/// The bytes of an answer that refuses.
+const HELLO: usize = 96;
+/// Where a hello has the ordering protocol's name, the fault model, and how many records of epochs
+/// follow, which is none.
+const PROTOCOL: Range<usize> = 64..64 + MAX_PROTOCOL_NAME;
+const MODEL: usize = PROTOCOL.end;
+const EPOCHS: Range<usize> = MODEL + 1..MODEL + 3;
+/// The bytes of an answer that refuses, but for one that names a protocol.
 pub(crate) const ANSWER_HEAD: usize = 8;
 /// The bytes of the dialler's confirmation.
 pub(crate) const CONFIRM: usize = 16;
@@ -36,6 +44,9 @@ pub(crate) const fn answer_len(suite: Suite) -> usize {
     ANSWER_HEAD + message_len(suite)
 }
 
+/// The code of the refusal that names the listener's protocol.
+const OTHER_PROTOCOL: u8 = 11;
+
 fn code(refusal: Refusal) -> u8 {
     match refusal {
         Refusal::WrongVersion { .. } => 1,
@@ -48,6 +59,8 @@ fn code(refusal: Refusal) -> u8 {
         Refusal::BadProof => 8,
         Refusal::Garbage => 9,
         Refusal::TimedOut => 10,
+        Refusal::WrongProtocol(_) => OTHER_PROTOCOL,
+        Refusal::EpochRecords => 12,
     }
 }
 
@@ -62,6 +75,7 @@ fn refusal(code: u8, wire: u8, protocol: u8) -> Refusal {
         7 => Refusal::WrongDirection,
         8 => Refusal::BadProof,
         10 => Refusal::TimedOut,
+        12 => Refusal::EpochRecords,
         _ => Refusal::Garbage,
     }
 }
@@ -92,11 +106,6 @@ fn key_of(membership: &Membership, who: Principal) -> Option<PublicKey> {
 fn answer_head(status: u8) -> [u8; ANSWER_HEAD] {
     let [a, b, c, d] = MAGIC;
     [a, b, c, d, WIRE_VERSION, PROTOCOL_VERSION, status, 0]
-}
-
-/// The answer that refuses.
-pub(crate) fn refuse(why: Refusal) -> [u8; ANSWER_HEAD] {
-    answer_head(code(why))
 }
 
 /// Magic and versions, as far as they are there. They stand first in every version, so that
@@ -132,6 +141,29 @@ impl Identity {
         key_of(&self.membership, self.me)
     }
 
+    /// Whom we dial: a replica those with lower numbers, a client all.
+    pub(crate) fn dials(&self) -> impl Iterator<Item = ReplicaId> + use<> {
+        let me = self.me;
+        self.membership.replicas().filter(move |id| match me {
+            Principal::Replica(me) => *id < me,
+            Principal::Client(_) => true,
+        })
+    }
+
+    /// The protocol that we order with.
+    fn protocol(&self) -> ProtocolName {
+        ProtocolName::of(self.membership.protocol())
+    }
+
+    /// The answer that refuses.
+    pub(crate) fn refuse(&self, why: Refusal) -> Vec<u8> {
+        let mut out = answer_head(code(why)).to_vec();
+        if matches!(why, Refusal::WrongProtocol(_)) {
+            out.extend(self.protocol().0);
+        }
+        out
+    }
+
     fn hello(&self, to: ReplicaId) -> [u8; HELLO] {
         let mut out = [0; HELLO];
         let (role, id) = number(self.me);
@@ -141,7 +173,9 @@ impl Identity {
         out[8..16].copy_from_slice(&self.membership.epoch().0.to_le_bytes());
         out[16..24].copy_from_slice(&id.to_le_bytes());
         out[24..32].copy_from_slice(&to_id.to_le_bytes());
-        out[32..].copy_from_slice(&self.membership.chain().0);
+        out[32..64].copy_from_slice(&self.membership.chain().0);
+        out[PROTOCOL].copy_from_slice(&self.protocol().0);
+        out[MODEL] = self.membership.model().number();
         out
     }
 
@@ -175,8 +209,19 @@ impl Identity {
         check_head(bytes)?;
         let Some(opening) = bytes.get(..opening_len(self.suite())) else { return Ok(None) };
         let word = |at: usize| u64::from_le_bytes(*opening[at..].first_chunk().expect("8 bytes"));
+        // Before the chain id, which has the protocol in it: so the refusal names it.
+        let theirs = ProtocolName(*opening[PROTOCOL].first_chunk().expect("as long as a name"));
+        if theirs != self.protocol() || opening[MODEL] != self.membership.model().number() {
+            return Err(Refusal::WrongProtocol(theirs));
+        }
         if opening[32..64] != self.membership.chain().0 {
             return Err(Refusal::WrongChain);
+        }
+        if opening[EPOCHS] != [0, 0] {
+            return Err(Refusal::EpochRecords);
+        }
+        if opening[EPOCHS.end..HELLO].iter().any(|byte| *byte != 0) {
+            return Err(Refusal::Garbage);
         }
         if word(8) != self.membership.epoch().0 {
             return Err(Refusal::WrongEpoch);
@@ -235,6 +280,11 @@ impl Dialling {
             && bytes[..4] == MAGIC
             && status != ACCEPTED
         {
+            if status == OTHER_PROTOCOL {
+                let name = bytes[ANSWER_HEAD..].first_chunk();
+                return name
+                    .map_or(Ok(false), |name| Err(Refusal::WrongProtocol(ProtocolName(*name))));
+            }
             return Err(refusal(status, wire, protocol));
         }
         check_head(bytes)?;

@@ -14,13 +14,15 @@
 //!
 //! # Handshake
 //! ```text
-//! dialler  -> hello (64 B) | Noise message 1              an ephemeral key and a tag:
+//! dialler  -> hello (96 B) | Noise message 1              an ephemeral key and a tag:
 //! listener -> answer (8 B) | Noise message 2              32 (sm3-sm2: 33) + 16 B
-//!                                                         a refusal is the answer alone
+//!                                                         a refusal is the answer alone, with the
+//!                                                         listener's protocol (24 B) when that is why
 //! dialler  -> confirmation (16 B)
 //! hello    magic 'TRCO' | wire version: u8 | protocol version: u8 | role of the dialler: u8
 //!          | role of the listener: u8 | epoch: u64 | dialler's id: u64 | listener's id: u64
-//!          | chain id: 32 B
+//!          | chain id: 32 B | ordering protocol: its name in 24 B, zeros behind it
+//!          | fault model: u8 | records of epochs: u16, zero | 5 B of zeros
 //! answer   magic 'TRCO' | wire version: u8 | protocol version: u8 | status: u8 | zero: u8
 //! ```
 //! Noise is `Noise_KK_25519_ChaChaPoly_SHA256` with the X25519 forms of the members' Ed25519
@@ -60,7 +62,7 @@ mod settings;
 mod transport;
 
 pub use dial::DialError;
-pub use error::{BindError, Disconnect, FrameError, Refusal, SendError};
+pub use error::{BindError, Disconnect, FrameError, ProtocolName, Refusal, SendError};
 pub use handshake::PROTOCOL_VERSION;
 pub use settings::{Limits, Listen, Settings};
 pub use transport::{Transport, TransportEvent, Waker};

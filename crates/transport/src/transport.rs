@@ -102,7 +102,7 @@ pub struct Transport {
     accept_at: Option<Instant>,
     links: Vec<Option<Box<Link>>>,
     free: Vec<usize>,
-    replicas: Vec<Option<usize>>,
+    replicas: BTreeMap<ReplicaId, usize>,
     clients: BTreeMap<ClientId, usize>,
     dials: Vec<Dial>,
     resolver: Resolver,
@@ -117,6 +117,11 @@ pub struct Transport {
     heard: bool,
     look: Look,
     counters: BTreeMap<&'static str, u64>,
+}
+
+/// How a member is dialled, from now on.
+fn dial(membership: &Membership, id: ReplicaId, now: Instant, pause: Duration) -> Option<Dial> {
+    Some(Dial::new(id, membership.member(id)?.address.clone(), now, pause))
 }
 
 impl Transport {
@@ -139,16 +144,8 @@ impl Transport {
             poll.registry().register(listener, LISTENER, Interest::READABLE)?;
         }
         let start = now();
-        let dials = (identity.membership.replicas())
-            .filter(|id| match me {
-                Principal::Replica(me) => *id < me,
-                Principal::Client(_) => true,
-            })
-            .filter_map(|id| {
-                let address = identity.membership.member(id)?.address.clone();
-                Some(Dial::new(id, address, start, limits.redial_min))
-            })
-            .collect();
+        let dial = |id| dial(&identity.membership, id, start, limits.redial_min);
+        let dials = identity.dials().filter_map(dial).collect();
         Ok(Self {
             poll,
             ready: mio::Events::with_capacity(1024),
@@ -158,7 +155,7 @@ impl Transport {
             listener,
             links: vec![],
             free: vec![],
-            replicas: vec![None; identity.membership.n()],
+            replicas: BTreeMap::new(),
             clients: BTreeMap::new(),
             identity,
             dials,
@@ -174,11 +171,15 @@ impl Transport {
         })
     }
 
-    /// Goes over to a membership of the same replicas with more clients: who may open a link from
-    /// now on. Links that are open stay so.
+    /// Goes over to another membership: who may open a link from now on, and who is dialled. Links
+    /// that are open stay so.
     pub fn set_membership(&mut self, membership: Arc<Membership>) {
-        assert_eq!(membership.n(), self.identity.membership.n(), "clients change, replicas do not");
-        self.identity.membership = membership;
+        let before = std::mem::replace(&mut self.identity.membership, membership);
+        let after = &self.identity.membership;
+        self.dials.retain(|dial| after.contains(dial.to));
+        let come = self.identity.dials().filter(|id| !before.contains(*id));
+        let (start, pause) = (now(), self.limits.redial_min);
+        self.dials.extend(come.filter_map(|id| dial(after, id, start, pause)));
     }
 
     /// Dials none but these replicas. To be called before the first [`Self::poll`].
@@ -232,14 +233,19 @@ impl Transport {
 
     fn slot(&self, peer: Principal) -> Option<usize> {
         match peer {
-            Principal::Replica(id) => self.replicas.get(id.index()).copied().flatten(),
+            Principal::Replica(id) => self.replicas.get(&id).copied(),
             Principal::Client(id) => self.clients.get(&id).copied(),
         }
     }
 
     fn set_slot(&mut self, peer: Principal, slot: Option<usize>) {
         match (peer, slot) {
-            (Principal::Replica(id), slot) => self.replicas[id.index()] = slot,
+            (Principal::Replica(id), Some(slot)) => {
+                self.replicas.insert(id, slot);
+            }
+            (Principal::Replica(id), None) => {
+                self.replicas.remove(&id);
+            }
             (Principal::Client(id), Some(slot)) => {
                 self.clients.insert(id, slot);
             }

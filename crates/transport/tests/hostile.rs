@@ -7,7 +7,9 @@ use common::{Node, PATIENCE, Plan, client, drive, frame, plan, replica};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
-use tercio_transport::{DialError, Limits, PROTOCOL_VERSION, Refusal, TransportEvent};
+use tercio_transport::{
+    DialError, Limits, PROTOCOL_VERSION, ProtocolName, Refusal, TransportEvent,
+};
 use tercio_types::{Principal, ReplicaId};
 use tercio_wire::WIRE_VERSION;
 
@@ -30,6 +32,10 @@ fn opening(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
     out.extend(id.to_le_bytes());
     out.extend(to_id.to_le_bytes());
     out.extend([plan.chain; 32]);
+    let mut protocol = b"pbft".to_vec();
+    protocol.resize(24, 0);
+    out.extend(protocol);
+    out.extend([1, 0, 0, 0, 0, 0, 0, 0]);
     out.extend([0x42; 48]);
     out
 }
@@ -72,12 +78,16 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
     };
     let other_version = Refusal::WrongVersion { wire: 9, protocol: PROTOCOL_VERSION };
     let older = Refusal::WrongVersion { wire: WIRE_VERSION, protocol: 2 };
-    let named = "the peer speaks wire 2 and protocol 2, this build 2 and 3";
+    let named = "the peer speaks wire 2 and protocol 2, this build 2 and 4";
     assert!(older.to_string().contains(named), "{older}");
     let cases = [
         (bent(4, 9), Some(1), other_version),
         (bent(4, 9)[..6].to_vec(), Some(1), other_version),
         (bent(5, 2), Some(1), older),
+        (bent(64, b'q'), Some(11), Refusal::WrongProtocol(ProtocolName::of("qbft"))),
+        (bent(88, 3), Some(11), Refusal::WrongProtocol(ProtocolName::of("pbft"))),
+        (bent(89, 1), Some(12), Refusal::EpochRecords),
+        (bent(95, 1), None, Refusal::Garbage),
         (bent(40, 9), Some(2), Refusal::WrongChain),
         (bent(9, 9), Some(3), Refusal::WrongEpoch),
         (bent(16, 77), Some(4), Refusal::UnknownId),
@@ -93,7 +103,11 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
     for (i, (bytes, status, reason)) in cases.into_iter().enumerate() {
         let answer = exchange(&mut node, address, &bytes);
         let expected: Vec<u8> = match status {
-            Some(status) => [&b"TRCO"[..], &[WIRE_VERSION, PROTOCOL_VERSION, status, 0]].concat(),
+            Some(status) => {
+                let head = [WIRE_VERSION, PROTOCOL_VERSION, status, 0];
+                let name = if status == 11 { &ProtocolName::of("pbft").0[..] } else { &[] };
+                [&b"TRCO"[..], &head, name].concat()
+            }
             None => vec![],
         };
         assert_eq!((answer, rejections(&node).last()), (expected, Some(&reason)), "case {i}");
@@ -107,12 +121,16 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
 fn diallers_learn_why_they_are_refused() {
     let (good, mut node, _address) = lone_replica(Limits::default());
     type Change = fn(&mut Plan);
-    let changes: [(Change, Refusal); 3] = [
-        (|p| p.chain = 2, Refusal::WrongChain),
-        (|p| p.epoch = 2, Refusal::WrongEpoch),
-        (|p| p.clients[0].1 = common::secret(client(99)), Refusal::BadProof),
+    let changes: [(Change, [Refusal; 2]); 4] = [
+        (
+            |p| p.protocol = "sequencer",
+            ["pbft", "sequencer"].map(|name| Refusal::WrongProtocol(ProtocolName::of(name))),
+        ),
+        (|p| p.chain = 2, [Refusal::WrongChain; 2]),
+        (|p| p.epoch = 2, [Refusal::WrongEpoch; 2]),
+        (|p| p.clients[0].1 = common::secret(client(99)), [Refusal::BadProof; 2]),
     ];
-    for (change, reason) in changes {
+    for (change, [reason, seen]) in changes {
         let mut other = good.clone();
         change(&mut other);
         let settings = tercio_transport::Settings {
@@ -126,7 +144,7 @@ fn diallers_learn_why_they_are_refused() {
         let mut dialler = Node { transport, events: vec![] };
         drive(&mut [&mut node, &mut dialler], "a refusal", |n| !rejections(n[1]).is_empty());
         assert_eq!(rejections(&dialler)[0], reason);
-        assert_eq!(rejections(&node).last(), Some(&reason));
+        assert_eq!(rejections(&node).last(), Some(&seen));
         let error = dialler.transport.last_error(ReplicaId(0)).cloned();
         assert_eq!(error, Some(DialError::Refused(good.addresses[0], reason)));
         assert_eq!((node.connects(), dialler.connects()), (0, 0));
@@ -196,7 +214,7 @@ fn a_recorded_handshake_is_no_link() {
     let recorder = std::thread::spawn(move || {
         let (mut dialler, _) = tap.accept().unwrap();
         let mut replica = dial(real);
-        let (mut opening, mut answer, mut confirm) = ([0; 112], [0; 56], [0; 16]);
+        let (mut opening, mut answer, mut confirm) = ([0; 144], [0; 56], [0; 16]);
         dialler.read_exact(&mut opening).unwrap();
         replica.write_all(&opening).unwrap();
         replica.read_exact(&mut answer).unwrap();

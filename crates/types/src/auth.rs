@@ -137,13 +137,70 @@ pub enum Authenticator {
     MacVector(Tags),
     /// A signature, which convinces anybody.
     Signature(Box<SignatureBytes>),
-    /// A certificate of a trusted counter: the counter's value and the subsystem's signature.
-    Attested {
-        /// The value that the counter had for this message and will have for no other.
-        counter: u64,
-        /// The trusted subsystem's signature over message and counter.
-        certificate: Box<SignatureBytes>,
-    },
+    /// A certificate of a trusted counter.
+    Attested(Box<Attested>),
+}
+
+/// What a trusted counter's certificate says of the counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AttestedKind {
+    /// The counter was below the value, and has it for this message alone. Values may be left out.
+    Independent,
+    /// The counter went from the previous value to this one, so that nothing between is hidden.
+    Continuing,
+    /// A subsystem that holds the key said so; no counter moved.
+    Trusted,
+}
+
+impl AttestedKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Independent, Self::Continuing, Self::Trusted];
+
+    /// The number that stands in encodings.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Independent => 1,
+            Self::Continuing => 2,
+            Self::Trusted => 3,
+        }
+    }
+
+    /// The kind of a number, if there is one.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+}
+
+/// A trusted counter's certificate of a message (Hybster's TrInX).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attested {
+    /// What it says of the counter.
+    pub kind: AttestedKind,
+    /// Which of the subsystem's counters.
+    pub counter: u32,
+    /// Which life of the subsystem: one that cannot prove that it forgot nothing begins another.
+    pub incarnation: u64,
+    /// The counter's value: a view and a number, say, in the high and the low half. Zero when none
+    /// moved.
+    pub value: u128,
+    /// The value before; zero unless the kind is continuing.
+    pub previous: u128,
+    /// The subsystem's signature, or its tag, over message and counter.
+    pub certificate: SignatureBytes,
+}
+
+impl Attested {
+    /// Whether its values are such as its kind has: there is one form for each.
+    #[must_use]
+    pub fn is_canonical(&self) -> bool {
+        match self.kind {
+            AttestedKind::Independent => self.value > 0 && self.previous == 0,
+            AttestedKind::Continuing => self.previous <= self.value,
+            AttestedKind::Trusted => self.value == 0 && self.previous == 0,
+        }
+    }
 }
 
 impl From<SignatureBytes> for Authenticator {

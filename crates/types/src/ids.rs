@@ -61,7 +61,8 @@ counter! {
     Timestamp
 }
 
-/// A replica: its index in the membership, `0..n`.
+/// A replica: its number, which is its own for ever. Numbers of a membership may have holes
+/// ([`crate::Membership::place_of`] says where one stands).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ReplicaId(pub u16);
 

@@ -14,15 +14,15 @@ mod system;
 mod window;
 pub mod zoo;
 
-pub use auth::{Authenticator, PublicKey, SignatureBytes, Tag, Tags};
+pub use auth::{Attested, AttestedKind, Authenticator, PublicKey, SignatureBytes, Tag, Tags};
 pub use block::{Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, CheckpointField, EMPTY_ROOT};
 pub use ids::{
     ChainId, ClientId, Digest, Epoch, Height, ParseHexError, Principal, ReplicaId, RequestSeq,
     SeqNum, Timestamp, View,
 };
 pub use membership::{
-    ClientInfo, FaultModel, MAX_ADDED_CLIENTS, Member, Membership, MembershipError, Scheme,
-    SigningKey, Suite,
+    ClientInfo, DEFAULT_PROTOCOL, FaultModel, MAX_ADDED_CLIENTS, MAX_PROTOCOL_NAME, Member,
+    Membership, MembershipError, Scheme, SigningKey, Suite,
 };
 pub use replica_set::{MAX_REPLICAS, ReplicaSet};
 pub use request::{Op, OpKind, Ops, Package};

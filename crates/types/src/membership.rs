@@ -1,6 +1,6 @@
 //! Who takes part, and how many of them must agree.
 
-use crate::{ChainId, ClientId, Epoch, MAX_REPLICAS, PublicKey, ReplicaId, View};
+use crate::{ChainId, ClientId, Epoch, MAX_REPLICAS, PublicKey, ReplicaId, ReplicaSet, View};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -12,7 +12,38 @@ pub enum FaultModel {
     /// Arbitrary behaviour beside a trusted counter that only crashes: n >= 2f+1, quorums of
     /// floor(n/2)+1.
     TrustedCounter,
+    /// None fails: f = 0, quorums of floor(n/2)+1. For protocols that are there to be read, and to
+    /// try others' seams with.
+    Faultless,
 }
+
+impl FaultModel {
+    /// The number that stands in encodings.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Byzantine => 1,
+            Self::TrustedCounter => 2,
+            Self::Faultless => 3,
+        }
+    }
+
+    /// What its replicas may do when they fail, for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Byzantine => "byzantine",
+            Self::TrustedCounter => "trusted-counter",
+            Self::Faultless => "faultless",
+        }
+    }
+}
+
+/// The longest name of an ordering protocol, in bytes.
+pub const MAX_PROTOCOL_NAME: usize = 24;
+
+/// The protocol of a network that names none.
+pub const DEFAULT_PROTOCOL: &str = "pbft";
 
 /// A signature scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -179,6 +210,8 @@ pub enum MembershipError {
     Size(usize),
     /// Two members with one key: one party would have two votes.
     DuplicateKey(ReplicaId, ReplicaId),
+    /// A number above the greatest that there is.
+    Number(ReplicaId),
 }
 
 impl fmt::Display for MembershipError {
@@ -186,6 +219,9 @@ impl fmt::Display for MembershipError {
         match self {
             Self::Size(n) => write!(f, "a network has 1 to {MAX_REPLICAS} replicas, not {n}"),
             Self::DuplicateKey(a, b) => write!(f, "replicas {a} and {b} have the same public key"),
+            Self::Number(id) => {
+                write!(f, "a replica's number is at most {}, not {id}", MAX_REPLICAS - 1)
+            }
         }
     }
 }
@@ -201,20 +237,29 @@ pub const MAX_ADDED_CLIENTS: u64 = 4096;
 /// Clients are added within an epoch, by an ordered operation: that makes another value of this
 /// type, which has the clients of the genesis and those that were added up to some height. Added
 /// clients have the numbers after the genesis' last, without a gap.
+///
+/// A replica's number is its own for ever: who leaves takes it along, and nobody else gets it. So
+/// the numbers of an epoch's members may have holes. Whatever goes by places (MAC vectors, the turns
+/// of primaries) goes by [`Self::place_of`], where members stand in the order of their numbers
+/// (decision 0039).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     chain: ChainId,
     epoch: Epoch,
     suite: Suite,
+    protocol: &'static str,
     model: FaultModel,
-    members: Vec<Member>,
+    /// Their numbers, and they themselves in that order.
+    ids: ReplicaSet,
+    members: Vec<(ReplicaId, Member)>,
     clients: BTreeMap<ClientId, ClientInfo>,
     /// How many of the clients were added.
     added: u64,
 }
 
 impl Membership {
-    /// Builds the membership of an epoch.
+    /// Builds the membership of an epoch whose replicas have the numbers from 0 on, and whose
+    /// protocol is [`DEFAULT_PROTOCOL`].
     ///
     /// # Errors
     /// When there are no replicas, too many, or two with one key.
@@ -226,18 +271,45 @@ impl Membership {
         members: Vec<Member>,
         clients: BTreeMap<ClientId, ClientInfo>,
     ) -> Result<Self, MembershipError> {
-        if members.is_empty() || members.len() > MAX_REPLICAS {
+        if members.len() > MAX_REPLICAS {
             return Err(MembershipError::Size(members.len()));
         }
-        for (i, a) in members.iter().enumerate() {
-            if let Some(j) = members[..i].iter().position(|b| a.key == b.key) {
-                return Err(MembershipError::DuplicateKey(
-                    ReplicaId(j as u16),
-                    ReplicaId(i as u16),
-                ));
+        let members = (0..).map(ReplicaId).zip(members).collect();
+        Self::numbered(chain, epoch, suite, model, members, clients)
+    }
+
+    /// As [`Self::new`], with replicas of any numbers.
+    ///
+    /// # Errors
+    /// When there are no replicas, one with a number above 127, or two with one key.
+    pub fn numbered(
+        chain: ChainId,
+        epoch: Epoch,
+        suite: Suite,
+        model: FaultModel,
+        members: BTreeMap<ReplicaId, Member>,
+        clients: BTreeMap<ClientId, ClientInfo>,
+    ) -> Result<Self, MembershipError> {
+        let Some(last) = members.keys().last() else { return Err(MembershipError::Size(0)) };
+        if last.index() >= MAX_REPLICAS {
+            return Err(MembershipError::Number(*last));
+        }
+        let ids = members.keys().copied().collect();
+        let members: Vec<_> = members.into_iter().collect();
+        for (i, (id, member)) in members.iter().enumerate() {
+            if let Some((first, _)) = members[..i].iter().find(|(_, other)| other.key == member.key)
+            {
+                return Err(MembershipError::DuplicateKey(*first, *id));
             }
         }
-        Ok(Self { chain, epoch, suite, model, members, clients, added: 0 })
+        let protocol = DEFAULT_PROTOCOL;
+        Ok(Self { chain, epoch, suite, protocol, model, ids, members, clients, added: 0 })
+    }
+
+    /// The same under another ordering protocol.
+    #[must_use]
+    pub fn with_protocol(self, protocol: &'static str) -> Self {
+        Self { protocol, ..self }
     }
 
     /// The same with one more client, under [`Self::next_client`].
@@ -271,6 +343,18 @@ impl Membership {
         self.suite
     }
 
+    /// The ordering protocol's name.
+    #[must_use]
+    pub fn protocol(&self) -> &'static str {
+        self.protocol
+    }
+
+    /// What replicas may do when they fail.
+    #[must_use]
+    pub fn model(&self) -> FaultModel {
+        self.model
+    }
+
     /// How many replicas there are.
     #[must_use]
     pub fn n(&self) -> usize {
@@ -283,6 +367,7 @@ impl Membership {
         match self.model {
             FaultModel::Byzantine => (self.n() - 1) / 3,
             FaultModel::TrustedCounter => (self.n() - 1) / 2,
+            FaultModel::Faultless => 0,
         }
     }
 
@@ -292,7 +377,17 @@ impl Membership {
     pub fn quorum(&self) -> usize {
         match self.model {
             FaultModel::Byzantine => (self.n() + self.f() + 1).div_ceil(2),
-            FaultModel::TrustedCounter => self.n() / 2 + 1,
+            FaultModel::TrustedCounter | FaultModel::Faultless => self.n() / 2 + 1,
+        }
+    }
+
+    /// How many must take part so that operations are ordered: a quorum, or all where none may
+    /// fail.
+    #[must_use]
+    pub fn needed(&self) -> usize {
+        match self.model {
+            FaultModel::Faultless => self.n(),
+            FaultModel::Byzantine | FaultModel::TrustedCounter => self.quorum(),
         }
     }
 
@@ -308,27 +403,46 @@ impl Membership {
         self.weak_quorum()
     }
 
-    /// The replica that leads `view`.
+    /// The replica that leads `view`: members take turns in the order of their numbers.
     #[must_use]
     pub fn primary(&self, view: View) -> ReplicaId {
-        ReplicaId((view.0 % self.n() as u64) as u16)
+        self.members[(view.0 % self.n() as u64) as usize].0
     }
 
     /// Whether `replica` is a member.
     #[must_use]
     pub fn contains(&self, replica: ReplicaId) -> bool {
-        replica.index() < self.n()
+        self.ids.contains(replica)
+    }
+
+    /// The replicas' numbers.
+    #[must_use]
+    pub fn ids(&self) -> ReplicaSet {
+        self.ids
     }
 
     /// All replicas in order.
     pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> + use<> {
-        (0..self.n() as u16).map(ReplicaId)
+        self.ids.iter()
+    }
+
+    /// How many members stand before a replica in the order of numbers: where its tag is in a MAC
+    /// vector.
+    #[must_use]
+    pub fn place_of(&self, replica: ReplicaId) -> Option<usize> {
+        self.contains(replica).then(|| self.ids.below(replica).len())
+    }
+
+    /// Whether the numbers are those from 0 on, without a hole.
+    #[must_use]
+    pub fn is_dense(&self) -> bool {
+        self.ids.0.trailing_ones() as usize == self.n()
     }
 
     /// A replica's entry.
     #[must_use]
     pub fn member(&self, replica: ReplicaId) -> Option<&Member> {
-        self.members.get(replica.index())
+        self.place_of(replica).map(|place| &self.members[place].1)
     }
 
     /// A client's entry.
@@ -391,6 +505,8 @@ mod tests {
             let h = network(n, FaultModel::TrustedCounter);
             assert!(2 * h.quorum() > n, "n = {n}: overlap of at least one");
             assert!(h.quorum() <= n - h.f(), "n = {n}: the correct ones alone are a quorum");
+            let t = network(n, FaultModel::Faultless);
+            assert!(2 * t.quorum() > n && t.weak_quorum() == 1, "n = {n}");
         }
         let sizes = [(4, 1, 3), (7, 2, 5), (10, 3, 7)];
         for (n, f, quorum) in sizes {
@@ -423,6 +539,37 @@ mod tests {
         m.clients.insert(ClientId(u64::MAX), info(0));
         assert_eq!(m.next_client(), None, "numbers have run out");
         assert!(!m.may_have(ClientId(0)));
+    }
+
+    #[test]
+    fn members_keep_their_numbers_and_take_turns_by_place() {
+        let member = |i: u16| Member {
+            key: PublicKey::new(&i.to_le_bytes()).unwrap(),
+            address: String::new(),
+        };
+        let holes = [0, 2, 5, 7].map(ReplicaId);
+        let numbered = |ids: &[ReplicaId]| {
+            let (chain, epoch, model) = (ChainId::default(), Epoch(0), FaultModel::Byzantine);
+            let members = ids.iter().map(|id| (*id, member(id.0))).collect();
+            let (suite, clients) = (Suite::default(), BTreeMap::new());
+            Membership::numbered(chain, epoch, suite, model, members, clients)
+        };
+        let m = numbered(&holes).unwrap();
+        assert_eq!((m.n(), m.f(), m.quorum(), m.is_dense()), (4, 1, 3, false));
+        assert_eq!(m.replicas().collect::<Vec<_>>(), holes);
+        for (place, id) in holes.into_iter().enumerate() {
+            assert_eq!(m.place_of(id), Some(place));
+            assert_eq!(m.member(id), Some(&member(id.0)));
+            assert_eq!(m.primary(View(place as u64 + 4)), id);
+        }
+        for id in [1, 3, 4, 6, 8, 127, 128, 700].map(ReplicaId) {
+            assert!(!m.contains(id) && m.place_of(id).is_none() && m.member(id).is_none());
+        }
+        assert!(network(128, FaultModel::Byzantine).is_dense());
+        assert!(!numbered(&[ReplicaId(1)]).unwrap().is_dense());
+        assert!(numbered(&[ReplicaId(127)]).unwrap().contains(ReplicaId(127)));
+        assert_eq!(numbered(&[ReplicaId(128)]), Err(MembershipError::Number(ReplicaId(128))));
+        assert_eq!(numbered(&[]), Err(MembershipError::Size(0)));
     }
 
     #[test]

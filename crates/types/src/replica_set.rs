@@ -43,7 +43,31 @@ impl ReplicaSet {
 
     /// The members in ascending order.
     pub fn iter(self) -> impl Iterator<Item = ReplicaId> {
-        (0..MAX_REPLICAS as u16).map(ReplicaId).filter(move |&r| self.contains(r))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let next = (left != 0).then(|| ReplicaId(left.trailing_zeros() as u16))?;
+            left &= left - 1;
+            Some(next)
+        })
+    }
+
+    /// The members once in a circle, beginning with `first` or the next above it.
+    pub fn circle(self, first: ReplicaId) -> impl Iterator<Item = ReplicaId> {
+        let below = self.below(first);
+        Self(self.0 & !below.0).iter().chain(below.iter())
+    }
+
+    /// One above the highest number: a list of that length has a place for each.
+    #[must_use]
+    pub fn bound(self) -> usize {
+        (u128::BITS - self.0.leading_zeros()) as usize
+    }
+
+    /// Those with numbers below that of `replica`.
+    #[must_use]
+    pub fn below(self, replica: ReplicaId) -> Self {
+        let bit = 1u128.checked_shl(replica.0.into());
+        Self(self.0 & bit.map_or(u128::MAX, |bit| bit - 1))
     }
 }
 
@@ -57,8 +81,50 @@ impl FromIterator<ReplicaId> for ReplicaSet {
     }
 }
 
+/// For people: `0 to 3`, or each when there are holes.
+impl fmt::Display for ReplicaSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, run) = (self.0.trailing_zeros(), self.len());
+        if run > 2 && (self.0 >> first).trailing_ones() as usize == run {
+            return write!(f, "{first} to {}", first as usize + run - 1);
+        }
+        let each: Vec<String> = self.iter().map(|id| id.to_string()).collect();
+        f.write_str(&each.join(", "))
+    }
+}
+
 impl fmt::Debug for ReplicaSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_a_run_as_one() {
+        let text = |ids: &[u16]| ids.iter().map(|id| ReplicaId(*id)).collect::<ReplicaSet>();
+        for (ids, expected) in [
+            (&[0, 1, 2, 3][..], "0 to 3"),
+            (&[0, 2, 5, 7], "0, 2, 5, 7"),
+            (&[0, 1], "0, 1"),
+            (&[125, 126, 127], "125 to 127"),
+            (&[127], "127"),
+            (&[], ""),
+        ] {
+            assert_eq!(text(ids).to_string(), expected);
+            assert_eq!(text(ids).iter().map(|id| id.0).collect::<Vec<_>>(), ids);
+        }
+        let all = ReplicaSet(u128::MAX);
+        assert_eq!((all.to_string().as_str(), all.iter().count()), ("0 to 127", 128));
+        let holes = text(&[0, 2, 5, 7]);
+        let circle = |first| holes.circle(ReplicaId(first)).map(|id| id.0).collect::<Vec<_>>();
+        assert_eq!((circle(0), circle(3)), (vec![0, 2, 5, 7], vec![5, 7, 0, 2]));
+        assert_eq!((circle(7), circle(8)), (vec![7, 0, 2, 5], vec![0, 2, 5, 7]));
+        assert_eq!((holes.bound(), all.bound(), ReplicaSet::EMPTY.bound()), (8, 128, 0));
+        assert_eq!(all.below(ReplicaId(127)).len(), 127);
+        assert_eq!(all.below(ReplicaId(300)).len(), 128);
     }
 }

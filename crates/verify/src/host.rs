@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tercio_crypto::{Admitted, Checked, Claim, Keyring, Pending, Reject, Signatures, Verified};
 use tercio_types::{ClientId, Membership, Principal, ReplicaId, SignatureBytes, Suite};
-use tercio_wire::{Arena, DecodeError, Forward, Frame, Key, Kind, Message, Received, Request};
+use tercio_wire::{
+    Arena, Carries, DecodeError, Forward, Frame, Key, Kind, Message, Received, Request,
+};
 use thiserror::Error;
 
 /// Requests shorter than this are copied out of the receive buffer that they came in: they wait
@@ -38,6 +40,10 @@ pub struct Plain {
 impl Message for Plain {
     fn from_frame(frame: &Frame, _suite: Suite) -> Result<Self, DecodeError> {
         Ok(Self { kind: frame.key.kind, seq: frame.key.seq, body: frame.body.clone() })
+    }
+
+    fn carries(&self) -> Carries {
+        Carries::Macs
     }
 
     fn inner_claims(&self, _suite: Suite, _claim: &mut dyn FnMut(Claim<'_>)) {}

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tercio_crypto::{Claim, Instance, Keyring, SecretKey};
 use tercio_types::{
-    Authenticator, ChainId, ClientId, ClientInfo, Epoch, FaultModel, Member, Membership, OpKind,
-    Package, Principal, ReplicaId, RequestSeq, SignatureBytes, Suite, Tag,
+    Attested, AttestedKind, Authenticator, ChainId, ClientId, ClientInfo, Epoch, FaultModel,
+    Member, Membership, OpKind, Package, Principal, ReplicaId, RequestSeq, SignatureBytes, Suite,
+    Tag,
 };
 use tercio_verify::{Dropped, Gather, HostVerify, Inbound, Outcome, Plain};
 use tercio_wire::{
-    DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content, package_from_content,
-    request_key,
+    Carries, DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content,
+    package_from_content, request_key,
 };
 
 /// The first of the clients.
@@ -26,6 +27,10 @@ struct Word(u8);
 impl Message for Word {
     fn from_frame(frame: &Frame, _suite: Suite) -> Result<Self, DecodeError> {
         Ok(Self(frame.key.kind.0))
+    }
+
+    fn carries(&self) -> Carries {
+        Carries::Macs
     }
 
     fn inner_claims(&self, _suite: Suite, _claim: &mut dyn FnMut(Claim<'_>)) {}
@@ -118,6 +123,42 @@ fn what_is_good_comes_through_as_what_it_is() {
         assert_eq!((message.message.seq, &message.message.body[..]), (4, &b"body"[..]));
     }
     assert!(verifier.dropped().is_empty());
+}
+
+/// What a message's frame carries is the message's to say: another authenticator is refused, as good
+/// as it may be.
+#[test]
+fn a_frame_under_another_authenticator_is_refused() {
+    let mut verifier = verifier();
+    let from = ring(replica(0), secret(0));
+    let word = Frame::decode(&of_replica(&Word(20)), SUITE).unwrap();
+    let said = word.key.to_array();
+    let certificate = from.sign(&said);
+    let attested = Attested {
+        kind: AttestedKind::Trusted,
+        counter: 0,
+        incarnation: 0,
+        value: 0,
+        previous: 0,
+        certificate,
+    };
+    let attested = Authenticator::Attested(Box::new(attested));
+    let mut refused = |from, frame: Frame| {
+        let outcome = receive(&mut verifier, from, &frame.to_bytes());
+        matches!(outcome, Err(Dropped::Decode(DecodeError::NotCanonical(_))))
+    };
+    for auth in [certificate.into(), attested.clone()] {
+        assert!(refused(replica(0), Frame { auth, ..word.clone() }));
+    }
+    let (package, content) = package();
+    let (client, key) = (Principal::Client(CLIENT), request_key(&package));
+    let tag = ring(client, secret(50)).tag(replica(1), &key.to_array()).unwrap();
+    let request = |auth| Frame { key, auth, body: content.clone() };
+    for auth in [Authenticator::Mac(tag), attested] {
+        assert!(refused(client, request(auth)));
+    }
+    let signed = ring(client, secret(50)).sign(&key.to_array());
+    assert!(!refused(client, request(signed.into())) && !refused(client, request(package.auth)));
 }
 
 /// The sender vouches for a client's tag that is no good for us: the message comes through, in

@@ -3,9 +3,9 @@
 use crate::{Decode, DecodeError, Encode, Reader, list};
 use bytes::Bytes;
 use tercio_types::{
-    Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Epoch,
-    Height, MAX_REPLICAS, OpKind, Ops, Package, ReplicaId, RequestSeq, RequestWindow, SeqNum,
-    SignatureBytes, Suite, Tag, Tags, Timestamp,
+    Attested, AttestedKind, Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint,
+    ClientId, Digest, Epoch, Height, MAX_REPLICAS, OpKind, Ops, Package, ReplicaId, RequestSeq,
+    RequestWindow, SeqNum, SignatureBytes, Suite, Tag, Tags, Timestamp,
 };
 
 /// The most operations in a package.
@@ -18,7 +18,7 @@ pub(crate) fn authenticator_kind(auth: &Authenticator) -> u8 {
         Authenticator::Mac(_) => 1,
         Authenticator::MacVector(_) => 2,
         Authenticator::Signature(_) => 3,
-        Authenticator::Attested { .. } => 4,
+        Authenticator::Attested(_) => 4,
     }
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn authenticator_len(auth: &Authenticator) -> usize {
         Authenticator::Mac(_) => 16,
         Authenticator::MacVector(tags) => 16 * tags.len(),
         Authenticator::Signature(signature) => signature.as_slice().len(),
-        Authenticator::Attested { certificate, .. } => 8 + certificate.as_slice().len(),
+        Authenticator::Attested(attested) => ATTESTED + attested.certificate.as_slice().len(),
     }
 }
 
@@ -36,11 +36,44 @@ pub(crate) fn put_authenticator(auth: &Authenticator, out: &mut Vec<u8>) {
         Authenticator::Mac(tag) => out.extend_from_slice(&tag.0),
         Authenticator::MacVector(tags) => out.extend_from_slice(tags.as_bytes()),
         Authenticator::Signature(signature) => out.extend_from_slice(signature.as_slice()),
-        Authenticator::Attested { counter, certificate } => {
-            out.extend_from_slice(&counter.to_le_bytes());
-            out.extend_from_slice(certificate.as_slice());
+        Authenticator::Attested(attested) => {
+            out.extend_from_slice(&attested_head(attested));
+            out.extend_from_slice(attested.certificate.as_slice());
         }
     }
+}
+
+/// The bytes of an attested authenticator before the certificate.
+const ATTESTED: usize = 45;
+
+/// `kind: u8 | counter: u32 | incarnation: u64 | value: u128 | previous: u128`.
+pub(crate) fn attested_head(attested: &Attested) -> [u8; ATTESTED] {
+    let Attested { kind, counter, incarnation, value, previous, .. } = attested;
+    let mut out = [0; ATTESTED];
+    out[0] = kind.number();
+    out[1..5].copy_from_slice(&counter.to_le_bytes());
+    out[5..13].copy_from_slice(&incarnation.to_le_bytes());
+    out[13..29].copy_from_slice(&value.to_le_bytes());
+    out[29..].copy_from_slice(&previous.to_le_bytes());
+    out
+}
+
+fn take_attested(certificate: usize, input: &mut Reader) -> Result<Authenticator, DecodeError> {
+    const WHAT: &str = "attested";
+    let kind = input.u8(WHAT)?;
+    let unknown = DecodeError::Unknown { what: WHAT, found: kind.into() };
+    let attested = Attested {
+        kind: AttestedKind::from_number(kind).ok_or(unknown)?,
+        counter: input.u32(WHAT)?,
+        incarnation: input.u64(WHAT)?,
+        value: u128::from_le_bytes(input.array(WHAT)?),
+        previous: u128::from_le_bytes(input.array(WHAT)?),
+        certificate: signature(&input.take(certificate, WHAT)?)?,
+    };
+    if !attested.is_canonical() {
+        return Err(DecodeError::NotCanonical(WHAT));
+    }
+    Ok(Authenticator::Attested(Box::new(attested)))
 }
 
 fn signature(bytes: &Bytes) -> Result<SignatureBytes, DecodeError> {
@@ -64,11 +97,7 @@ pub(crate) fn take_authenticator(
             tags.map(Authenticator::MacVector).ok_or(DecodeError::NotCanonical(WHAT))
         }
         3 => Ok(signature(&input.take(len, WHAT)?)?.into()),
-        4 if len >= 8 => {
-            let counter = input.u64(WHAT)?;
-            let certificate = Box::new(signature(&input.take(len - 8, WHAT)?)?);
-            Ok(Authenticator::Attested { counter, certificate })
-        }
+        4 if len >= ATTESTED => take_attested(len - ATTESTED, input),
         1 | 2 | 4 => Err(DecodeError::NotCanonical(WHAT)),
         other => Err(DecodeError::Unknown { what: WHAT, found: other.into() }),
     }

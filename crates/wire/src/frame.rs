@@ -112,17 +112,21 @@ impl FrameWriter {
     /// The whole frame.
     ///
     /// # Panics
-    /// When the authenticator has another length than was said, or is an attested counter's.
+    /// When the authenticator has another length than was said.
     #[must_use]
     pub fn finish(self, key: &Key, auth: &Authenticator) -> Bytes {
         let Self { mut buffer, head } = self;
         let fixed = fixed_part(key, auth, buffer.len() - head);
         buffer[..FIXED].copy_from_slice(&fixed);
+        let mut written = Vec::new();
         buffer[FIXED..head].copy_from_slice(match auth {
             Authenticator::Mac(tag) => &tag.0,
             Authenticator::MacVector(tags) => tags.as_bytes(),
             Authenticator::Signature(signature) => signature.as_slice(),
-            Authenticator::Attested { .. } => unreachable!("frames of ours carry none so far"),
+            Authenticator::Attested(_) => {
+                put_authenticator(auth, &mut written);
+                &written
+            }
         });
         buffer.into()
     }

@@ -31,7 +31,7 @@ pub use key::{
     AUTHENTICATED, CLIENT_SENDER, Key, Kind, approval_key, block_hash, certificate_claims,
     checkpoint_key, request_key,
 };
-pub use message::{EncodedBatch, Forward, Message, Received, Request, package_claim};
+pub use message::{Carries, EncodedBatch, Forward, Message, Received, Request, package_claim};
 pub use reader::{Decode, Encode, Reader};
 pub use replies::{Reply, decode_replies, encode_replies, replies_digest};
 pub use results::{

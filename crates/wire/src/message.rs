@@ -8,6 +8,33 @@ use tercio_types::{
     Authenticator, Batch, Digest, Package, Principal, ReplicaId, SignatureBytes, Suite,
 };
 
+/// Which authenticator the frame of a message carries. A frame with another is refused before anything
+/// of it is checked: what a signature stands for is not to be had for a tag, and the other way round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// A tag for its one receiver, or one for each replica.
+    Macs,
+    /// The sender's signature.
+    Signature,
+    /// A trusted counter's certificate.
+    Attested,
+    /// A client's choice: a tag for each replica, or its signature.
+    Client,
+}
+
+impl Carries {
+    /// Whether this is one of those.
+    #[must_use]
+    pub fn admits(self, auth: &Authenticator) -> bool {
+        match auth {
+            Authenticator::Mac(_) => self == Self::Macs,
+            Authenticator::MacVector(_) => matches!(self, Self::Macs | Self::Client),
+            Authenticator::Signature(_) => matches!(self, Self::Signature | Self::Client),
+            Authenticator::Attested(_) => self == Self::Attested,
+        }
+    }
+}
+
 /// A kind of message that a frame can carry.
 pub trait Message: Sized {
     /// Reads the message of a frame. What the frame's key says must agree with the body.
@@ -15,6 +42,9 @@ pub trait Message: Sized {
     /// # Errors
     /// When the frame is none of these messages.
     fn from_frame(frame: &Frame, suite: Suite) -> Result<Self, DecodeError>;
+
+    /// Which authenticator its frame carries.
+    fn carries(&self) -> Carries;
 
     /// Lists what others than the frame's sender are said to have said: certificates, clients'
     /// packages. What is not listed is never checked.
@@ -60,6 +90,9 @@ impl<M: Message> Received<M> {
     /// When the frame holds no such message.
     pub fn from_frame(frame: Frame, suite: Suite) -> Result<Self, DecodeError> {
         let message = M::from_frame(&frame, suite)?;
+        if !message.carries().admits(&frame.auth) {
+            return Err(DecodeError::NotCanonical("authenticator of another kind"));
+        }
         Ok(Self { key: frame.key, auth: frame.auth, message, suite })
     }
 
@@ -99,6 +132,10 @@ impl Message for Request {
         Ok(Self(package))
     }
 
+    fn carries(&self) -> Carries {
+        Carries::Client
+    }
+
     fn inner_claims(&self, _suite: Suite, _claim: &mut dyn FnMut(Claim<'_>)) {}
 
     fn parts(&self, _: ReplicaId, _: Suite) -> (Key, Bytes, Option<SignatureBytes>) {
@@ -116,6 +153,10 @@ impl Message for Forward {
             return Err(DecodeError::NotCanonical("forward key"));
         }
         Ok(Self(Package::from_bytes(&frame.body, suite)?))
+    }
+
+    fn carries(&self) -> Carries {
+        Carries::Macs
     }
 
     fn inner_claims(&self, _suite: Suite, claim: &mut dyn FnMut(Claim<'_>)) {

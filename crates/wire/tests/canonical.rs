@@ -5,18 +5,18 @@ use crate::common;
 use crate::values;
 
 use bytes::Bytes;
-use common::{Auth, DECODERS, Framed, Items, MAX_ITEMS, SUITE};
+use common::{Auth, DECODERS, Framed, Items, MAX_ITEMS, SUITE, attested};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt::Debug;
 use tercio_types::{
-    Authenticator, Batch, CertifiedCheckpoint, ClientId, Digest, OpKind, ReplicaId, RequestSeq,
-    SignatureBytes, Tag, Timestamp,
+    Attested, AttestedKind, Authenticator, Batch, CertifiedCheckpoint, ClientId, Digest, OpKind,
+    ReplicaId, RequestSeq, SignatureBytes, Tag, Timestamp,
 };
 use tercio_wire::{
     CLIENT_SENDER, Decode, DecodeError, Encode, EncodedBatch, FRAME_HEADER, Frame, FrameHeader,
-    Key, Kind, MAX_FRAME, Message, Reader, Reply, Request, WIRE_VERSION, decode_replies,
-    encode_authenticator, encode_package_content, encode_replies, package_content,
+    Key, Kind, MAX_FRAME, Message, Reader, Reply, Request, WIRE_VERSION, decode_authenticator,
+    decode_replies, encode_authenticator, encode_package_content, encode_replies, package_content,
     package_from_content, replies_digest, request_key,
 };
 use values::{
@@ -334,21 +334,22 @@ fn authenticators_of_a_wrong_length_are_refused() {
     let of = |kind: u8, len: u16| {
         let mut bytes = vec![kind];
         bytes.extend_from_slice(&len.to_le_bytes());
-        bytes.resize(3 + usize::from(len), 7);
+        // Of an attested counter: continuing, from a value to the same.
+        bytes.resize(3 + usize::from(len), 2);
         Auth::from_bytes(&bytes.into(), SUITE).map(|_| ())
     };
     let wrong = Err(DecodeError::NotCanonical("authenticator"));
-    for (kind, len) in [(1, 0), (1, 15), (1, 17), (2, 0), (2, 8), (2, 24), (2, 129 * 16), (4, 7)] {
+    for (kind, len) in [(1, 0), (1, 15), (1, 17), (2, 0), (2, 8), (2, 24), (2, 129 * 16), (4, 44)] {
         assert_eq!(of(kind, len), wrong, "kind {kind}, {len} bytes");
     }
     let long = |found| Err(DecodeError::TooLong { what: "signature", found, limit: 256 });
     assert_eq!(of(3, 257), long(257));
-    assert_eq!(of(4, 8 + 257), long(257));
+    assert_eq!(of(4, 45 + 257), long(257));
     for kind in [0, 5, 255] {
         let unknown = DecodeError::Unknown { what: "authenticator", found: kind.into() };
         assert_eq!(of(kind, 16), Err(unknown));
     }
-    for (kind, len) in [(1, 16), (2, 16), (2, 128 * 16), (3, 0), (3, 256), (4, 8), (4, 8 + 256)] {
+    for (kind, len) in [(1, 16), (2, 16), (2, 128 * 16), (3, 0), (3, 256), (4, 45), (4, 45 + 256)] {
         assert_eq!(of(kind, len), Ok(()), "kind {kind}, {len} bytes");
     }
 }
@@ -483,6 +484,54 @@ fn the_format_is_pinned() {
     assert_eq!(mac, [&[1, 16, 0][..], &[1; 16]].concat());
     let signed = bytes(signature(9).into());
     assert_eq!(signed, [&[3, 64, 0][..], &[9; 64]].concat());
-    let attested = Authenticator::Attested { counter: 5, certificate: Box::new(signature(9)) };
-    assert_eq!(bytes(attested), [&[4, 72, 0, 5, 0, 0, 0, 0, 0, 0, 0][..], &[9; 64]].concat());
+    let attested = attested(AttestedKind::Continuing, signature(9));
+    let head = [
+        &[4, 45 + 64, 0][..],
+        &[2],
+        &5u32.to_le_bytes(),
+        &7u64.to_le_bytes(),
+        &[9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0],
+        &[8, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    let written = bytes(Authenticator::Attested(Box::new(attested)));
+    assert_eq!(written, [&head.concat()[..], &[9; 64]].concat());
+}
+
+/// A counter's values are those that its kind has; every other form of them is refused.
+#[test]
+fn attested_values_have_one_form() {
+    let read = |attested: &Attested| {
+        let mut out = Vec::new();
+        encode_authenticator(&Authenticator::Attested(Box::new(attested.clone())), &mut out);
+        decode_authenticator(&mut Reader::new(out.into(), SUITE))
+    };
+    let certificate = SignatureBytes::new(&[9; 64]).unwrap();
+    let of = |kind, value, previous| Attested { value, previous, ..attested(kind, certificate) };
+    let (high, half) = (u128::MAX, u128::from(u64::MAX) + 1);
+    for good in [
+        of(AttestedKind::Independent, high, 0),
+        of(AttestedKind::Independent, 1, 0),
+        of(AttestedKind::Continuing, high, half),
+        of(AttestedKind::Continuing, half, half),
+        of(AttestedKind::Trusted, 0, 0),
+    ] {
+        assert_eq!(read(&good), Ok(Authenticator::Attested(Box::new(good))));
+    }
+    for bad in [
+        of(AttestedKind::Independent, 0, 0),
+        of(AttestedKind::Independent, 9, 8),
+        of(AttestedKind::Continuing, half - 1, half),
+        of(AttestedKind::Trusted, 1, 0),
+        of(AttestedKind::Trusted, 0, 1),
+    ] {
+        assert_eq!(read(&bad), Err(DecodeError::NotCanonical("attested")));
+    }
+    let mut out = Vec::new();
+    let good = of(AttestedKind::Trusted, 0, 0);
+    encode_authenticator(&Authenticator::Attested(Box::new(good)), &mut out);
+    for kind in [0, 4, 255] {
+        out[3] = kind;
+        let read = decode_authenticator(&mut Reader::new(out.clone().into(), SUITE));
+        assert_eq!(read, Err(DecodeError::Unknown { what: "attested", found: kind.into() }));
+    }
 }

@@ -5,8 +5,8 @@ use crate::common;
 
 use bytes::Bytes;
 use tercio_types::{
-    Authenticator, Batch, BlockHeader, Checkpoint, Digest, MAX_REPLICAS, Principal, ReplicaId,
-    SignatureBytes, Tag, Timestamp,
+    AttestedKind, Authenticator, Batch, BlockHeader, Checkpoint, Digest, MAX_REPLICAS, Principal,
+    ReplicaId, SignatureBytes, Tag, Timestamp,
 };
 use tercio_wire::{
     AUTHENTICATED, Encode, EncodedBatch, FRAME_HEADER, Frame, FrameHeader, Key, Kind, block_hash,
@@ -110,14 +110,14 @@ fn authenticators_and_signatures_fix_no_scheme() {
         Authenticator::Mac(Tag::default()),
         vec![Tag::default(); 4].into(),
         long.into(),
-        Authenticator::Attested { counter: 9, certificate: Box::new(long) },
+        Authenticator::Attested(Box::new(common::attested(AttestedKind::Independent, long))),
     ] {
         // No wildcard: a further kind is thought over here.
         let kind = match auth {
             Authenticator::Mac(_) => 1,
             Authenticator::MacVector(_) => 2,
             Authenticator::Signature(_) => 3,
-            Authenticator::Attested { .. } => 4,
+            Authenticator::Attested(_) => 4,
         };
         assert_eq!(common::Auth(auth).to_bytes()[0], kind);
     }

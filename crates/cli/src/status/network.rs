@@ -54,7 +54,7 @@ fn replicas(ids: &[u16]) -> String {
 
 impl Network {
     pub(super) fn of(states: &BTreeMap<u16, State>, membership: &Membership) -> Self {
-        let (n, f, quorum) = (membership.n(), membership.f(), membership.quorum());
+        let (n, f, quorum) = (membership.n(), membership.f(), membership.needed());
         let out = cannot_vote(states, quorum);
         let voting = n - out.len();
         let may_fail = voting.saturating_sub(quorum).min(f);

@@ -127,6 +127,8 @@ mod tests {
         let sentence = "replica 99 is somewhere and does what nobody can say in a few words";
         let report = Report {
             name: "net".into(),
+            protocol: "pbft",
+            faults: "byzantine",
             replicas: vec![row(State::Up(Box::new(long))), row(silent)],
             network: Network {
                 n: 2,

@@ -9,21 +9,21 @@ use tercio_types::{
     SeqNum, SignatureBytes, Suite, View,
 };
 use tercio_wire::{
-    Decode, DecodeError, Encode, EncodedBatch, Frame, Key, Kind, Message, Reader,
+    Carries, Decode, DecodeError, Encode, EncodedBatch, Frame, Key, Kind, Message, Reader,
     certificate_claims, checkpoint_key, list, package_claim,
 };
 
-const PRE_PREPARE: Kind = Kind(Kind::PROTOCOL);
-const PREPARE: Kind = Kind(Kind::PROTOCOL + 1);
-const COMMIT: Kind = Kind(Kind::PROTOCOL + 2);
-const VIEW_CHANGE: Kind = Kind(Kind::PROTOCOL + 3);
-const NEW_VIEW: Kind = Kind(Kind::PROTOCOL + 4);
-const STATUS: Kind = Kind(Kind::PROTOCOL + 5);
-const FETCH_BODY: Kind = Kind(Kind::PROTOCOL + 6);
-const BODY: Kind = Kind(Kind::PROTOCOL + 7);
-const STABLE: Kind = Kind(Kind::PROTOCOL + 8);
-const LEARN: Kind = Kind(Kind::PROTOCOL + 9);
-const REPORT: Kind = Kind(Kind::PROTOCOL + 10);
+pub(super) const PRE_PREPARE: Kind = Kind(Kind::PROTOCOL);
+pub(super) const PREPARE: Kind = Kind(Kind::PROTOCOL + 1);
+pub(super) const COMMIT: Kind = Kind(Kind::PROTOCOL + 2);
+pub(super) const VIEW_CHANGE: Kind = Kind(Kind::PROTOCOL + 3);
+pub(super) const NEW_VIEW: Kind = Kind(Kind::PROTOCOL + 4);
+pub(super) const STATUS: Kind = Kind(Kind::PROTOCOL + 5);
+pub(super) const FETCH_BODY: Kind = Kind(Kind::PROTOCOL + 6);
+pub(super) const BODY: Kind = Kind(Kind::PROTOCOL + 7);
+pub(super) const STABLE: Kind = Kind(Kind::PROTOCOL + 8);
+pub(super) const LEARN: Kind = Kind(Kind::PROTOCOL + 9);
+pub(super) const REPORT: Kind = Kind(Kind::PROTOCOL + 10);
 
 /// Whether messages of this kind are part of agreeing on the number that they carry, and of no use
 /// beside that.
@@ -452,6 +452,17 @@ impl Message for PbftMessage {
             return Err(DecodeError::NotCanonical("key"));
         }
         Ok(message)
+    }
+
+    /// What others must be shown later is signed.
+    fn carries(&self) -> Carries {
+        match self {
+            Self::Checkpoint { .. } | Self::Attest { .. } | Self::ViewChange(_) => {
+                Carries::Signature
+            }
+            // The signature of a new view's primary travels inside: others may carry it on.
+            _ => Carries::Macs,
+        }
     }
 
     fn inner_claims(&self, suite: Suite, claim: &mut dyn FnMut(Claim<'_>)) {

@@ -29,6 +29,7 @@
 mod attest;
 mod checkpoint;
 mod context;
+mod kind;
 mod learner;
 mod learning;
 mod message;
@@ -44,10 +45,10 @@ mod steps;
 mod timers;
 mod view_change;
 
+pub use crate::kind::{RecoverError, Recovery};
 pub use message::{
     Claimed, PbftMessage, Report, SignedNewView, SignedViewChange, Standing, ViewChange,
 };
-pub use recovery::RecoverError;
 pub use selection::{Selection, select};
 
 use crate::{
@@ -77,26 +78,6 @@ use tercio_types::{
 use tercio_wire::{EncodedBatch, Kind};
 use timers::Full;
 use view_change::Views;
-
-/// What a replica brings along from before a restart. The default is a fresh start.
-#[derive(Clone, Debug, Default)]
-pub struct Recovery {
-    /// The records of the write-ahead log, in order.
-    pub records: Vec<Bytes>,
-    /// Whether there are none because the log was lost: the replica may have promised anything.
-    pub lost_log: bool,
-    /// The latest checkpoint certificate that was kept.
-    pub stable: Option<CertifiedCheckpoint>,
-    /// The last number that the executed state reflects.
-    pub delivered: SeqNum,
-    /// The last block on the disk.
-    pub height: Height,
-    /// Whether to promise nothing before others have told what this replica signed last (rule L7).
-    /// Right for every start on files that were set up before: they may be an older copy.
-    pub ask_first: bool,
-    /// Which of each client's requests are done in that state.
-    pub windows: BTreeMap<ClientId, RequestWindow>,
-}
 
 /// One replica's part in PBFT.
 pub struct Pbft<T: VoteTable = HostVotes> {

@@ -4,27 +4,9 @@
 use super::outbox::Promise;
 use super::record::Record;
 use super::{Arc, CertifiedCheckpoint, Pbft, PbftMessage, Recovery, VoteTable, select};
-use crate::SettingsError;
+use crate::RecoverError;
 use tercio_types::zoo::{Defence, Mutant, mutated, stands};
 use tercio_wire::{Decode, DecodeError};
-use thiserror::Error;
-
-/// Why a replica cannot take up where it stopped.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum RecoverError {
-    /// The settings make no sense.
-    #[error("setting {0}")]
-    Settings(#[from] SettingsError),
-    /// A record is not of this protocol or version.
-    #[error("record {index} of the write-ahead log is not one of PBFT's: {error}")]
-    Record {
-        /// Its place in the log.
-        index: usize,
-        /// What is wrong.
-        error: DecodeError,
-    },
-}
 
 impl<T: VoteTable> Pbft<T> {
     /// Rule P2: takes the promises up again, and says them again.

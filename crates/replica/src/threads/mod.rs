@@ -24,7 +24,7 @@ mod upkeep;
 
 use crate::config::{Data, ReplicaConfig};
 use crate::stages::Stages;
-use crate::{Home, Layout, NodeError, NodeSettings, NodeStatus, StartError};
+use crate::{Home, Layout, NodeError, NodeStatus, StartError};
 use apart::{ExecuteThread, LogThread};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use event_loop::{LoopThread, Seat};
@@ -36,11 +36,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant as Monotonic;
-use tercio_consensus::{Instant, Protocol};
+use tercio_consensus::pbft::Pbft;
+use tercio_consensus::{Instant, ProtocolKind};
 use tercio_execution::Executor;
 use tercio_ledger::{DataDir, Identity};
 use tercio_transport::{Transport, Waker};
-use tercio_types::Principal;
+use tercio_types::{Principal, ReplicaId};
 use upkeep::UpkeepThread;
 
 /// With so many commands before execution it is asked for nothing that can be asked for again.
@@ -113,6 +114,7 @@ impl Drop for EndsAll {
 /// A running replica. Dropping it stops the replica.
 #[derive(Debug)]
 pub struct ReplicaHandle {
+    id: ReplicaId,
     address: SocketAddr,
     layout: Layout,
     ending: Arc<Ending>,
@@ -123,6 +125,12 @@ pub struct ReplicaHandle {
 }
 
 impl ReplicaHandle {
+    /// Which replica.
+    #[must_use]
+    pub fn id(&self) -> ReplicaId {
+        self.id
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
@@ -213,29 +221,23 @@ pub fn start(
     config: ReplicaConfig,
     app: impl Into<Box<dyn Executor>>,
 ) -> Result<ReplicaHandle, StartError> {
-    start_with(config, app, |node, home, executor, now| Stages::open(node, home, executor, now))
+    start_with::<Pbft>(config, app.into())
 }
 
-/// As [`start`], with the ordering protocol of the stages that `open` opens.
+/// As [`start`], with another ordering protocol.
 ///
 /// # Errors
-/// As [`start`], and when `open` fails.
-pub fn start_with<P: Protocol + 'static>(
+/// As [`start`].
+pub fn start_with<P: ProtocolKind>(
     config: ReplicaConfig,
-    app: impl Into<Box<dyn Executor>>,
-    open: impl FnOnce(
-        &NodeSettings,
-        &dyn Home,
-        Box<dyn Executor>,
-        Instant,
-    ) -> Result<Stages<P>, NodeError>,
+    executor: Box<dyn Executor>,
 ) -> Result<ReplicaHandle, StartError> {
     let ReplicaConfig { node, listen, data, layout, limits } = config;
     let membership = node.membership.clone();
     let replica = node.me;
     let member = membership
         .member(replica)
-        .ok_or(StartError::NotAMember { replica, last: membership.n() - 1 })?;
+        .ok_or(StartError::NotAMember { replica, all: membership.ids() })?;
     if member.key != node.secret.public() {
         return Err(StartError::WrongKey { replica });
     }
@@ -256,7 +258,7 @@ pub fn start_with<P: Protocol + 'static>(
     })?;
     let address = transport.local_addr().expect("it listens");
     let clock = Clock::new();
-    let stages = open(&node, &*home, app.into(), clock.now())?;
+    let stages = Stages::<P>::open(&node, &*home, executor, clock.now())?;
     let layout = layout.under(node.durability);
 
     let ending = Arc::new(Ending::default());
@@ -335,7 +337,8 @@ pub fn start_with<P: Protocol + 'static>(
         home,
     };
     let thread = spawner.spawn("loop", move || looping.run())?;
-    Ok(ReplicaHandle { address, layout, ending, waker, questions, last, thread: Some(thread) })
+    let (id, thread) = (replica, Some(thread));
+    Ok(ReplicaHandle { id, address, layout, ending, waker, questions, last, thread })
 }
 
 /// A channel for questions about the status. The caller waits, so there are few; and what the

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_client::{Client, Settings};
+use tercio_consensus::ProtocolFacts;
+use tercio_consensus::pbft::Pbft;
 use tercio_counter::Counter;
 use tercio_crypto::SecretKey;
 use tercio_execution::Application;
@@ -38,13 +40,15 @@ pub(crate) fn listener() -> TcpListener {
 }
 
 pub(crate) fn genesis(name: &str, addresses: &[SocketAddr]) -> Genesis {
-    let member =
-        |(i, a): (usize, &SocketAddr)| Member { key: secret(i).public(), address: a.to_string() };
+    let member = |(i, a): (usize, &SocketAddr)| {
+        (ReplicaId(i as u16), Member { key: secret(i).public(), address: a.to_string() })
+    };
     let client = |id| (id, ClientInfo::new(client_secret(id).public()));
     Genesis {
         name: name.into(),
         suite: Suite::default(),
         lag: 0,
+        protocol: ProtocolFacts::of::<Pbft>(),
         replicas: addresses.iter().enumerate().map(member).collect(),
         clients: [CLIENT, ClientId(8)].map(client).into(),
         app: tercio_registry::CounterKind::app(tercio_counter::Settings::default()),
@@ -95,7 +99,7 @@ impl Network {
     }
 
     pub(crate) fn address(&self, i: usize) -> SocketAddr {
-        self.genesis.replicas[i].address.parse().unwrap()
+        self.genesis.replicas[&ReplicaId(i as u16)].address.parse().unwrap()
     }
 
     pub(crate) fn config(&self, i: usize) -> ReplicaConfig {

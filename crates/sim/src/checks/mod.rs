@@ -1,14 +1,20 @@
 //! What must hold whatever happens, one property a module:
 //!
+//! Of every protocol ([`Simulated`]):
+//!
 //! - [`Agreement`]: no two correct replicas decide, execute or certify different things.
-//! - [`Promises`]: a correct replica never contradicts what it sent, whatever restarts lie between.
-//! - [`Views`]: no correct replica enters a view that no quorum asked for.
 //! - [`ExactlyOnce`]: every operation was asked for, and is executed at most once.
 //! - [`Durability`]: what was acknowledged to a client is in every correct replica's chain.
 //! - [`Bounds`]: what a replica keeps in memory stays within the stated bounds.
 //! - [`Reads`]: what a client reads is what the state was.
 //! - [`Blame`]: evidence names no correct replica.
 //! - [`Cover`]: stable checkpoints never go back, and cover everything once all is quiet.
+//!
+//! Of one protocol its [`Rules`]; of PBFT:
+//!
+//! - [`Promises`]: a correct replica never contradicts what it sent, whatever restarts lie between.
+//! - [`Views`]: no correct replica enters a view that no quorum asked for.
+//! - [`Conduct`]: nor does it vote for what its view does not allow.
 //!
 //! Liveness after healing is the end of a run: see [`crate::run`].
 //!
@@ -24,6 +30,7 @@ mod durability;
 mod exactly_once;
 mod promises;
 mod reads;
+mod rules;
 mod views;
 
 pub use agreement::Agreement;
@@ -35,6 +42,7 @@ pub use durability::Durability;
 pub use exactly_once::ExactlyOnce;
 pub use promises::{Promises, kinds};
 pub use reads::Reads;
+pub use rules::{PbftRules, Rules, Seen, Simulated, Words};
 pub use views::Views;
 
 use std::fmt;

@@ -4,7 +4,8 @@
 use super::{Violation, demand};
 use crate::trace::kind_name;
 use std::collections::BTreeMap;
-use tercio_consensus::pbft::ViewChange;
+use tercio_consensus::ProtocolKind;
+use tercio_consensus::pbft::{Pbft, ViewChange};
 use tercio_types::{Digest, ReplicaId, SeqNum, View};
 use tercio_wire::{Key, Kind};
 
@@ -93,7 +94,7 @@ impl Promises {
         let (view, seq) = (View(key.view), SeqNum(key.seq));
         match key.kind {
             kinds::PRE_PREPARE | kinds::PREPARE | kinds::COMMIT => {
-                let name = kind_name(key.kind);
+                let name = kind_name(key.kind, Pbft::message_name);
                 let at = (key.kind, view, seq);
                 // To repeat an old vote is no contradiction.
                 let new = !said.votes.contains_key(&at);
@@ -132,7 +133,7 @@ impl Promises {
         for (&(kind, view, seq), &digest) in &said.votes {
             let binds = kind != kinds::PRE_PREPARE && view < content.view && seq > low;
             demand(!binds || covers(&content, kind, view, seq, digest), "promises", || {
-                let name = kind_name(kind);
+                let name = kind_name(kind, Pbft::message_name);
                 format!(
                     "{by:?} left for view {} without a word of the {name} for {digest:?} that it \
                      sent at view {view} seq {seq}, above its certificate for {low}",

@@ -8,7 +8,7 @@
 
 use super::LIVENESS_BUDGET;
 use super::trouble::take_one;
-use crate::checks::{Violation, kinds};
+use crate::checks::{Simulated, Violation, kinds};
 use crate::world::{Act, World};
 use crate::{Crash, Hush, Quality, Rng};
 use std::time::Duration;
@@ -102,6 +102,11 @@ pub(super) fn end(
         heal(world)?;
         settle(world)?;
     }
+    conclude(world)
+}
+
+/// Everything is done, and soon covered.
+fn conclude<P: Simulated>(world: &mut World<P>) -> Result<(), Violation> {
     world.expect_within(LIVENESS_BUDGET, "a checkpoint of it all", World::is_covered)?;
     world.run_for(Duration::from_millis(500))?;
     world.expect_within(LIVENESS_BUDGET, "settling", World::is_settled)?;
@@ -110,15 +115,22 @@ pub(super) fn end(
     world.finish()
 }
 
+/// Plays the end of a run in which nobody is gone.
+pub(super) fn end_with_all<P: Simulated>(world: &mut World<P>) -> Result<(), Violation> {
+    heal(world)?;
+    settle(world)?;
+    conclude(world)
+}
+
 /// The network is good from now on, and every machine runs that is not gone.
-fn heal(world: &mut World) -> Result<(), Violation> {
+fn heal<P: Simulated>(world: &mut World<P>) -> Result<(), Violation> {
     world.stop_trouble();
     world.network.heal(Quality::GOOD);
     let ids: Vec<_> = world.cast().replicas().collect();
     ids.into_iter().try_for_each(|id| world.restart(id))
 }
 
-fn settle(world: &mut World) -> Result<(), Violation> {
+fn settle<P: Simulated>(world: &mut World<P>) -> Result<(), Violation> {
     world.expect_within(LIVENESS_BUDGET, "healing", World::is_settled)?;
     // What is still in flight (a lying client's requests, say) must break nothing either.
     world.run_for(Duration::from_secs(1))?;

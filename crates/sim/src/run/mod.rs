@@ -5,8 +5,9 @@ mod endings;
 mod settings;
 mod trouble;
 
+use crate::checks::Simulated;
 use crate::plots::{self, Plot};
-use crate::world::{Tally, World};
+use crate::world::{Tally, World, WorldSettings};
 use crate::{Cast, Rng, Violation};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,7 +75,6 @@ pub fn run(cast: &Arc<Cast>, seed: u64, text: bool) -> Run {
 #[must_use]
 pub fn run_plot(cast: &Arc<Cast>, seed: u64, text: bool, plot: Option<&Plot>) -> Run {
     let n = cast.membership().n();
-    let fail = |violation| Box::new(Failure { seed, n, violation });
     let mut rng = Rng::new(seed ^ (n as u64) << 56);
     let plot = plot.or_else(|| plots::any(&mut rng));
     let mut settings = settings::world_settings(&mut rng, text);
@@ -86,20 +86,47 @@ pub fn run_plot(cast: &Arc<Cast>, seed: u64, text: bool, plot: Option<&Plot>) ->
     if long {
         settings::tight_room(&mut rng, &mut settings);
     }
-    let mut world = match World::new(cast, settings) {
+    observe(cast, seed, settings, |world| match plot {
+        Some(plot) => {
+            plot.play(world, &mut rng)?;
+            let faulty = cast.replicas().filter(|id| !world.host(*id).is_correct());
+            world.tally_mut().colluders += faulty.count() as u64;
+            endings::end(world, &mut rng, None, ReplicaSet::EMPTY)
+        }
+        None => play(world, &mut rng, long),
+    })
+}
+
+/// Runs a network of any protocol under `seed`: all that [`run`] lets go wrong but for what the fault
+/// model of PBFT allows besides, Byzantine replicas and logs that are lost.
+#[must_use]
+pub fn run_correct<P: Simulated>(cast: &Arc<Cast>, seed: u64, text: bool) -> Run {
+    let mut rng = Rng::new(seed ^ (cast.membership().n() as u64) << 56);
+    let mut settings = settings::world_settings(&mut rng, text);
+    // A protocol need not have these.
+    settings.consensus.proposal_hooks = false;
+    settings.consensus.execute_before_propose = false;
+    observe::<P>(cast, seed, settings, |world| {
+        go_wrong(world, &mut rng, false)?;
+        endings::end_with_all(world)
+    })
+}
+
+/// Plays a run, and says what came of it.
+fn observe<P: Simulated>(
+    cast: &Arc<Cast>,
+    seed: u64,
+    settings: WorldSettings,
+    play: impl FnOnce(&mut World<P>) -> Result<(), Violation>,
+) -> Run {
+    let n = cast.membership().n();
+    let fail = |violation| Box::new(Failure { seed, n, violation });
+    let mut world = match World::of(cast, settings) {
         Ok(world) => world,
         Err(violation) => return Run { outcome: Err(fail(violation)), text: String::new() },
     };
     // A broken assertion of a replica is a finding like any other.
-    let outcome = catch_unwind(AssertUnwindSafe(|| match plot {
-        Some(plot) => {
-            plot.play(&mut world, &mut rng)?;
-            let faulty = cast.replicas().filter(|id| !world.host(*id).is_correct());
-            world.tally_mut().colluders += faulty.count() as u64;
-            endings::end(&mut world, &mut rng, None, ReplicaSet::EMPTY)
-        }
-        None => play(&mut world, &mut rng, long),
-    }));
+    let outcome = catch_unwind(AssertUnwindSafe(|| play(&mut world)));
     let outcome = outcome.unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -120,20 +147,29 @@ pub fn run_plot(cast: &Arc<Cast>, seed: u64, text: bool, plot: Option<&Plot>) ->
 }
 
 fn play(world: &mut World, rng: &mut Rng, long: bool) -> Result<(), Violation> {
-    let (n, f) = (world.cast().membership().n(), world.cast().membership().f());
+    let f = world.cast().membership().f();
     let doom = endings::doom(rng, f);
     let reserved = doom.as_ref().map_or(0, |doom| doom.count);
     let counted = trouble::choose_faulty(world, rng, f - reserved);
     if rng.chance(200) {
         world.corrupt_client(1);
     }
+    go_wrong(world, rng, long)?;
+    endings::end(world, rng, doom, counted)
+}
+
+/// The time in which things go wrong.
+fn go_wrong<P: Simulated>(
+    world: &mut World<P>,
+    rng: &mut Rng,
+    long: bool,
+) -> Result<(), Violation> {
     settings::own_links(world, rng);
     settings::habits(world, rng, long);
     let chaos = Duration::from_millis(rng.between(1000, 4000));
     for _ in 0..rng.between(1, 6) {
         let at = world.now() + rng.duration(Duration::from_millis(5), chaos);
-        trouble::plan_trouble(world, rng, at, n);
+        trouble::plan_trouble(world, rng, at);
     }
-    world.run_for(chaos)?;
-    endings::end(world, rng, doom, counted)
+    world.run_for(chaos)
 }

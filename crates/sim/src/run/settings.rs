@@ -1,5 +1,6 @@
 //! How the network of a random run is set up: replicas, links, clients and what they ask for.
 
+use crate::checks::Simulated;
 use crate::customer::{Habits, Workload};
 use crate::world::{World, WorldSettings, small_settings};
 use crate::{Act, Pace, Quality, Rng};
@@ -64,7 +65,7 @@ pub(super) fn bad_quality(rng: &mut Rng) -> Quality {
 
 /// In a fifth of the runs each link is another: some are far, some lose much, and what one direction
 /// does says nothing of the other. Once all is healed the far ones are still far.
-pub(super) fn own_links(world: &mut World, rng: &mut Rng) {
+pub(super) fn own_links<P: Simulated>(world: &mut World<P>, rng: &mut Rng) {
     if !rng.chance(200) {
         return;
     }
@@ -92,7 +93,7 @@ fn far_quality(rng: &mut Rng) -> Quality {
 
 /// Some clients read, some ask without order, and in a few runs one has operations of megabytes.
 /// What a client does that lies is not for us to say.
-pub(super) fn habits(world: &mut World, rng: &mut Rng, long: bool) {
+pub(super) fn habits<P: Simulated>(world: &mut World<P>, rng: &mut Rng, long: bool) {
     let ids: Vec<ClientId> = world.customers().collect();
     for id in &ids {
         let mut habits = Habits::default();

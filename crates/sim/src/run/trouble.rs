@@ -2,6 +2,7 @@
 
 use super::settings::bad_quality;
 use crate::actors::{FalseSource, cast_one};
+use crate::checks::Simulated;
 use crate::world::{Act, Target, World};
 use crate::{Crash, Rng};
 use std::collections::BTreeMap;
@@ -10,8 +11,8 @@ use tercio_consensus::Instant;
 use tercio_ledger::MediaFault;
 use tercio_types::{Principal, ReplicaId, ReplicaSet};
 
-pub(super) fn any_replica(rng: &mut Rng, n: usize) -> ReplicaId {
-    ReplicaId(rng.below(n as u64) as u16)
+fn any_replica(rng: &mut Rng, ids: &[ReplicaId]) -> ReplicaId {
+    *rng.pick(ids)
 }
 
 pub(super) fn any_crash(rng: &mut Rng) -> Crash {
@@ -25,11 +26,12 @@ pub(super) fn any_crash(rng: &mut Rng) -> Crash {
 }
 
 /// Plans one thing that goes wrong at `at`, and when it is over.
-pub(super) fn plan_trouble(world: &mut World, rng: &mut Rng, at: Instant, n: usize) {
+pub(super) fn plan_trouble<P: Simulated>(world: &mut World<P>, rng: &mut Rng, at: Instant) {
+    let ids: Vec<_> = world.cast().replicas().collect();
     let millis = |rng: &mut Rng, low, high| Duration::from_millis(rng.between(low, high));
     match rng.below(100) {
         0..=24 => {
-            let (id, pause) = (any_replica(rng, n), millis(rng, 20, 1500));
+            let (id, pause) = (any_replica(rng, &ids), millis(rng, 20, 1500));
             world.repair_after(id, pause);
             world.plan(at, Act::Crash(id, any_crash(rng)));
             world.plan(at + pause, Act::Restart(id));
@@ -43,8 +45,7 @@ pub(super) fn plan_trouble(world: &mut World, rng: &mut Rng, at: Instant, n: usi
             world.plan(at + millis(rng, 100, 1500), Act::Mend);
         }
         65..=79 => {
-            let parts: BTreeMap<_, _> =
-                (0..n as u16).map(|i| (ReplicaId(i), rng.below(2))).collect();
+            let parts: BTreeMap<_, _> = ids.iter().map(|id| (*id, rng.below(2))).collect();
             world.plan(at, Act::Partition(parts));
             world.plan(at + millis(rng, 50, 1200), Act::Mend);
         }
@@ -53,8 +54,8 @@ pub(super) fn plan_trouble(world: &mut World, rng: &mut Rng, at: Instant, n: usi
             world.plan(at, Act::Blackout(within));
         }
         87..=95 => {
-            for _ in 0..rng.between(1, 2 * n as u64) {
-                let [a, b] = [0; 2].map(|_| Principal::Replica(any_replica(rng, n)));
+            for _ in 0..rng.between(1, 2 * ids.len() as u64) {
+                let [a, b] = [0; 2].map(|_| Principal::Replica(any_replica(rng, &ids)));
                 world.plan(at, Act::Cut(a, b));
             }
             world.plan(at + millis(rng, 50, 1200), Act::Mend);

@@ -1,18 +1,19 @@
 //! Frames: from a participant through liars, gates and the network to another.
 
 use super::{Act, Fate, Happening, Passing, World};
-use crate::checks::kinds;
+use crate::checks::Simulated;
 use crate::trace::peek_key;
 use crate::{Crash, Violation};
 use bytes::Bytes;
 use std::time::Duration;
+use tercio_consensus::Reading;
 use tercio_types::{Principal, ReplicaId, ReplicaSet, SeqNum, View};
 use tercio_wire::Key;
 
 /// How long an operator takes to put another disk in.
 const OPERATOR: Duration = Duration::from_millis(200);
 
-impl World {
+impl<P: Simulated> World<P> {
     pub(super) fn arrive(
         &mut self,
         from: Principal,
@@ -22,7 +23,7 @@ impl World {
         self.trace.frame(self.now, from, to, bytes);
         match (to, from) {
             (Principal::Replica(id), _) => {
-                let i = id.index();
+                let i = self.at(id);
                 self.note_beginning(id, bytes);
                 let extra = self.hosts[i].receive(from, bytes, self.now);
                 extra
@@ -77,7 +78,7 @@ impl World {
     }
 
     pub(super) fn note_proposal(&mut self, by: ReplicaId, to: ReplicaId, key: &Key) {
-        if key.kind != kinds::PRE_PREPARE {
+        if P::reading(key.kind) != Reading::Proposal {
             return;
         }
         let at = (by, View(key.view), SeqNum(key.seq));

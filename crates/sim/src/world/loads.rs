@@ -1,7 +1,7 @@
 //! What clients ask for, and what they are told.
 
 use super::World;
-use crate::checks::{Violation, demand};
+use crate::checks::{Simulated, Violation, demand};
 use crate::customer::{Asked, Customer, Done, Habits, Workload};
 use crate::trace::Short;
 use crate::{CLIENTS, Forger};
@@ -20,7 +20,7 @@ fn word(bytes: &Bytes, at: usize) -> Result<u64, Violation> {
     word.ok_or_else(|| Violation::new("durability", "a result that no witness gives"))
 }
 
-impl World {
+impl<P: Simulated> World<P> {
     /// A client.
     #[must_use]
     pub fn customer(&self, id: u64) -> &Customer {

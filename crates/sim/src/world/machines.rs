@@ -1,18 +1,19 @@
 //! Machines go down and come up again, and what else a plan lets happen.
 
 use super::{Act, Happening, Target, World};
+use crate::checks::{Rules, Simulated};
 use crate::{Crash, Disk, Host, Violation};
 use std::time::Duration;
 use tercio_ledger::MediaFault;
 use tercio_types::{Principal, ReplicaId};
 
-impl World {
+impl<P: Simulated> World<P> {
     /// Starts a replica.
     ///
     /// # Errors
     /// When it does not start, though the power did not fail.
     pub fn start(&mut self, id: ReplicaId) -> Result<(), Violation> {
-        let i = id.index();
+        let i = self.at(id);
         self.checks.durability.restarted(id);
         self.checks.cover.restarted(id);
         let started = self.hosts[i].start(self.now);
@@ -48,13 +49,13 @@ impl World {
     pub(super) fn replaced(&mut self, id: ReplicaId, why: &str) {
         self.trace.note(self.now, format_args!("{id:?} needs another disk: {why}"));
         self.tally.replaced_disks += 1;
-        self.hosts[id.index()].stop(Crash::Kill);
+        self.host_mut(id).stop(Crash::Kill);
         self.lose_disk(id);
     }
 
     /// The medium of a machine's disk fails in some file.
     pub fn media_fault(&mut self, id: ReplicaId, target: Target, fault: MediaFault) {
-        let host = &mut self.hosts[id.index()];
+        let host = self.host_mut(id);
         let Some((file, place)) = host.media_fault(fault, |name| target.has(name)) else { return };
         if target == Target::Log {
             host.distrust();
@@ -66,7 +67,7 @@ impl World {
 
     /// Takes a replica's machine down.
     pub fn crash(&mut self, id: ReplicaId, how: Crash) {
-        let i = id.index();
+        let i = self.at(id);
         match how {
             Crash::PowerAfter(changes) => return self.hosts[i].disk().blow_after(changes),
             Crash::DiskFailsAfter(changes) => return self.hosts[i].disk().fail_after(changes),
@@ -116,7 +117,7 @@ impl World {
 
     /// Replaces a machine's disk; the machine is down.
     pub fn replace_disk(&mut self, id: ReplicaId, disk: Disk) {
-        self.hosts[id.index()].replace_disk(disk);
+        self.host_mut(id).replace_disk(disk);
     }
 
     /// A machine's disk is gone, and there is an empty one in its place; the machine is down.
@@ -124,16 +125,14 @@ impl World {
         self.trace.note(self.now, format_args!("{id:?} has lost its disk"));
         self.tally.lost_disks += 1;
         self.replace_disk(id, Disk::new());
-        self.checks.promises.lost_log(id);
-        self.checks.conduct.lost_log(id);
+        self.rules.lost_log(id);
     }
 
     /// A machine has an earlier copy of its disk in its place; the machine is down.
     pub fn put_back(&mut self, id: ReplicaId, copy: Disk) {
         self.trace.note(self.now, format_args!("{id:?} has an earlier copy of its disk"));
         self.replace_disk(id, copy);
-        self.checks.promises.lost_log(id);
-        self.checks.conduct.lost_log(id);
+        self.rules.lost_log(id);
     }
 
     /// Starts a replica that is down.
@@ -141,7 +140,7 @@ impl World {
     /// # Errors
     /// When it does not start.
     pub fn restart(&mut self, id: ReplicaId) -> Result<(), Violation> {
-        if self.hosts[id.index()].is_up() || self.gone.contains(id) {
+        if self.hosts[self.at(id)].is_up() || self.gone.contains(id) {
             return Ok(());
         }
         self.trace.note(self.now, format_args!("{id:?} starts again"));

@@ -16,8 +16,7 @@ pub use settings::{WorldSettings, small_settings};
 pub use tally::Tally;
 
 use crate::checks::{
-    Agreement, Bounds, Conduct, Cover, Durability, ExactlyOnce, Promises, Reads, Views, Violation,
-    demand,
+    Agreement, Bounds, Cover, Durability, ExactlyOnce, Reads, Rules, Simulated, Violation, demand,
 };
 use crate::customer::Customer;
 use crate::liar::Liar;
@@ -29,6 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_consensus::Instant;
+use tercio_consensus::pbft::Pbft;
 use tercio_replica::NodeStatus;
 use tercio_types::{ClientId, Digest, Principal, ReplicaId, ReplicaSet, RequestSeq, SeqNum, View};
 
@@ -53,23 +53,20 @@ struct Proposed {
 
 struct Checks {
     agreement: Agreement,
-    promises: Promises,
-    views: Views,
     exactly_once: ExactlyOnce,
     durability: Durability,
     bounds: Bounds,
     reads: Reads,
     cover: Cover,
-    conduct: Conduct,
 }
 
-/// A simulated network.
-pub struct World {
+/// A simulated network, of replicas that order with `P`.
+pub struct World<P: Simulated = Pbft> {
     cast: Arc<Cast>,
     now: Instant,
     tie: u64,
     queue: BTreeMap<(Instant, u64), Happening>,
-    hosts: Vec<Host>,
+    hosts: Vec<Host<P>>,
     customers: Vec<Customer>,
     /// The links.
     pub network: Network,
@@ -78,6 +75,8 @@ pub struct World {
     trace: Trace,
     tally: Tally,
     checks: Checks,
+    /// What the protocol says of its own.
+    rules: P::Rules,
     proposed: BTreeMap<(ReplicaId, View, SeqNum), Proposed>,
     /// Who may do anything: Byzantine replicas, and those whose log was damaged.
     faulty: ReplicaSet,
@@ -93,11 +92,21 @@ pub struct World {
 const MOST_STEPS: u64 = 5_000_000;
 
 impl World {
-    /// A network whose replicas all start now.
+    /// A network of PBFT whose replicas all start now.
     ///
     /// # Errors
     /// When a replica does not start.
     pub fn new(cast: &Arc<Cast>, settings: WorldSettings) -> Result<Self, Violation> {
+        Self::of(cast, settings)
+    }
+}
+
+impl<P: Simulated> World<P> {
+    /// A network whose replicas all start now; `cast` is one of the protocol.
+    ///
+    /// # Errors
+    /// When a replica does not start.
+    pub fn of(cast: &Arc<Cast>, settings: WorldSettings) -> Result<Self, Violation> {
         let mut rng = Rng::new(settings.seed);
         let n = cast.membership().n();
         let hosts = cast.replicas().map(|id| Host::new(cast, id, &settings, rng.fork())).collect();
@@ -107,14 +116,11 @@ impl World {
             .collect();
         let checks = Checks {
             agreement: Agreement::default(),
-            promises: Promises::default(),
-            views: Views::default(),
             exactly_once: ExactlyOnce::default(),
             durability: Durability::default(),
             bounds: Bounds::new(&settings.consensus, n),
             reads: Reads::default(),
             cover: Cover::default(),
-            conduct: Conduct::default(),
         };
         let mut world = Self {
             cast: cast.clone(),
@@ -126,9 +132,10 @@ impl World {
             network: Network::new(settings.quality),
             gate: None,
             rng,
-            trace: Trace::new(cast.suite(), settings.text),
+            trace: Trace::new(cast.suite(), P::message_name, settings.text),
             tally: Tally::default(),
             checks,
+            rules: P::Rules::default(),
             proposed: BTreeMap::new(),
             faulty: ReplicaSet::EMPTY,
             gone: ReplicaSet::EMPTY,
@@ -154,15 +161,21 @@ impl World {
         &self.cast
     }
 
+    /// Where a replica's machine stands among the machines.
+    fn at(&self, id: ReplicaId) -> usize {
+        self.cast.membership().place_of(id).expect("a member of the network")
+    }
+
     /// A machine.
     #[must_use]
-    pub fn host(&self, id: ReplicaId) -> &Host {
-        &self.hosts[id.index()]
+    pub fn host(&self, id: ReplicaId) -> &Host<P> {
+        &self.hosts[self.at(id)]
     }
 
     /// A machine, to be changed.
-    pub fn host_mut(&mut self, id: ReplicaId) -> &mut Host {
-        &mut self.hosts[id.index()]
+    pub fn host_mut(&mut self, id: ReplicaId) -> &mut Host<P> {
+        let at = self.at(id);
+        &mut self.hosts[at]
     }
 
     /// A running replica's word on where it stands.
@@ -170,7 +183,7 @@ impl World {
     /// # Errors
     /// When it does not run.
     pub fn status(&self, id: ReplicaId) -> Result<NodeStatus, Violation> {
-        let status = self.hosts[id.index()].status();
+        let status = self.hosts[self.at(id)].status();
         status.ok_or_else(|| Violation::new("halt", format!("{id:?} does not run")))
     }
 
@@ -189,7 +202,7 @@ impl World {
     #[must_use]
     pub fn tally(&self) -> Tally {
         Tally {
-            view_changes: self.checks.views.count() as u64,
+            view_changes: self.rules.views() as u64,
             acknowledged: self.checks.durability.count() as u64,
             own_links: self.network.own_links() as u64,
             holes: self.hosts.iter().map(|host| host.disk().holes()).sum(),
@@ -206,7 +219,7 @@ impl World {
     /// How many views above the first were entered.
     #[must_use]
     pub fn view_changes(&self) -> usize {
-        self.checks.views.count()
+        self.rules.views()
     }
 
     /// How many operations were acknowledged to clients.
@@ -226,7 +239,7 @@ impl World {
         self.hosts().map(Host::id)
     }
 
-    fn hosts(&self) -> impl Iterator<Item = &Host> {
+    fn hosts(&self) -> impl Iterator<Item = &Host<P>> {
         self.hosts.iter().filter(|host| host.is_correct() && !self.gone.contains(host.id()))
     }
 
@@ -235,7 +248,7 @@ impl World {
         self.trace.note(self.now, format_args!("{id:?} is a {}", actor.name()));
         self.faulty.insert(id);
         assert!(self.faulty.len() <= self.cast.membership().f(), "at most f are Byzantine");
-        self.hosts[id.index()].corrupt(actor);
+        self.host_mut(id).corrupt(actor);
     }
 
     /// Lets a client lie from now on: with MACs that are good for some replicas only, and with two
@@ -249,7 +262,7 @@ impl World {
     /// Counts a replica as Byzantine and stops it: the script speaks for it.
     pub fn puppet(&mut self, id: ReplicaId) -> crate::Forger {
         self.corrupt(id, Box::new(crate::actors::Silent::towards([])));
-        self.hosts[id.index()].stop(Crash::Kill);
+        self.host_mut(id).stop(Crash::Kill);
         crate::Forger::new(&self.cast, id)
     }
 
@@ -381,7 +394,7 @@ impl World {
         })
     }
 
-    fn describe(&self, host: &Host) -> String {
+    fn describe(&self, host: &Host<P>) -> String {
         let id = host.id();
         let role = host.role().map_or(String::new(), |role| format!(" ({role})"));
         match host.status() {

@@ -1,18 +1,17 @@
 //! Every checker looks at every event.
 
 use super::World;
-use crate::checks::{Blame, Cover, Violation, kinds};
+use crate::checks::{Blame, Cover, Rules, Seen, Simulated, Violation};
 use crate::trace::peek_key;
 use crate::witness::Deed;
 use crate::{Customer, Host};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use tercio_consensus::Status;
-use tercio_consensus::pbft::{PbftMessage, ViewChange};
+use tercio_consensus::{Reading, Status};
 use tercio_types::{Checkpoint, Height, Principal, ReplicaId, SeqNum, View};
-use tercio_wire::{Decode, Frame, Kind, Message};
+use tercio_wire::Kind;
 
-impl World {
+impl<P: Simulated> World<P> {
     pub(super) fn observe_deeds(&mut self, i: usize) -> Result<(), Violation> {
         let (id, correct) = (self.hosts[i].id(), self.hosts[i].is_correct());
         for deed in self.hosts[i].deeds() {
@@ -49,81 +48,40 @@ impl World {
             let Some(key) = peek_key(bytes) else {
                 return Err(Violation::new("promises", format!("{by:?} sent what is no frame")));
             };
-            self.checks.promises.sent(by, &key)?;
-            let suite = self.cast.suite();
-            let body = || Frame::decode(bytes, suite).map(|frame| frame.body);
-            match key.kind {
-                kinds::PREPARE => {
-                    let (view, seq) = (View(key.view), SeqNum(key.seq));
-                    let said = (view, seq, key.digest);
-                    self.checks.conduct.prepared(by, said, self.cast.membership());
-                }
-                kinds::COMMIT => {
-                    let (view, seq) = (View(key.view), SeqNum(key.seq));
-                    self.checks.agreement.committed(by, view, seq, key.digest)?;
-                }
-                kinds::VIEW_CHANGE => {
-                    let content = ViewChange::from_bytes(&body().unwrap_or_default(), suite);
-                    let content = content.map_err(|error| {
-                        Violation::new("promises", format!("{by:?} sent no VIEW-CHANGE: {error}"))
-                    })?;
-                    self.checks.views.asked(by, content.view);
-                    self.checks.conduct.asked(by, &content, self.cast.membership());
-                    self.checks.promises.left(by, content)?;
-                }
-                kinds::NEW_VIEW => {
-                    let body = body().unwrap_or_default();
-                    if let (Some(sender), Some(view)) = (body.first_chunk(), body.get(2..10))
-                        && u16::from_le_bytes(*sender) == by.0
-                    {
-                        let view = u64::from_le_bytes(*view.first_chunk().expect("eight bytes"));
-                        self.checks.promises.began(by, View(view), key.digest)?;
-                    }
-                    self.note_beginning(by, bytes);
-                }
-                Kind::CHECKPOINT => {
-                    let checkpoint = Checkpoint::from_bytes(&body().unwrap_or_default(), suite);
-                    let checkpoint = checkpoint.map_err(|error| {
-                        Violation::new("agreement", format!("{by:?} signed what is none: {error}"))
-                    })?;
-                    self.checks.conduct.signed(by, checkpoint.seq);
-                    self.checks.agreement.checkpoint(by, checkpoint)?;
-                }
-                _ => {}
+            let seen = Seen { key, bytes, membership: self.cast.membership() };
+            self.rules.sent(by, &seen)?;
+            if P::reading(key.kind) == Reading::Decision {
+                let (view, seq) = (View(key.view), SeqNum(key.seq));
+                self.checks.agreement.committed(by, view, seq, key.digest)?;
+            }
+            if key.kind == Kind::CHECKPOINT {
+                let checkpoint = seen.body::<Checkpoint>().map_err(|error| {
+                    Violation::new("agreement", format!("{by:?} signed what is none: {error}"))
+                })?;
+                self.checks.agreement.checkpoint(by, checkpoint)?;
             }
         }
         Ok(())
     }
 
-    /// A correct replica has, or sees, what a view begins with.
-    pub(super) fn note_beginning(&mut self, by: ReplicaId, bytes: &Bytes) {
-        let suite = self.cast.suite();
-        let Some(key) = peek_key(bytes).filter(|key| key.kind == kinds::NEW_VIEW) else { return };
-        self.checks.conduct.shown(by, key.digest, self.cast.membership(), || {
-            let frame = Frame::decode(bytes, suite).ok()?;
-            match PbftMessage::from_frame(&frame, suite).ok()? {
-                PbftMessage::NewView(begun) => Some((*begun).clone()),
-                _ => None,
-            }
-        });
+    /// A correct replica is shown a frame.
+    pub(super) fn note_beginning(&mut self, to: ReplicaId, bytes: &Bytes) {
+        if let Some(key) = peek_key(bytes) {
+            self.rules.shown(to, &Seen { key, bytes, membership: self.cast.membership() });
+        }
     }
 
     pub(super) fn observe_standing(&mut self, i: usize) -> Result<(), Violation> {
         let host = &self.hosts[i];
         let Some(status) = host.status().filter(|_| host.is_correct()) else { return Ok(()) };
         let id = host.id();
-        if !status.protocol.changing {
-            let (view, membership) = (status.protocol.view, self.cast.membership());
-            self.checks.views.entered(id, view, membership, self.faulty)?;
-            self.checks.conduct.entered(view);
-        }
+        let (window, membership) = (host.window(), self.cast.membership());
+        self.rules.stands(id, &status.protocol, window, membership, self.faulty)?;
         if status.height > Height(0) {
             self.checks.agreement.head(id, status.height, status.block)?;
         }
         Blame::accused(id, &status.accused, self.faulty)?;
-        let (stable, window) = (status.protocol.stable, host.window());
-        self.checks.conduct.stands(id, stable, window, self.cast.membership(), self.faulty);
-        self.checks.cover.stands(id, stable)?;
+        self.checks.cover.stands(id, status.protocol.stable)?;
         self.checks.bounds.held(id, host.held().expect("it runs"))
     }
 
@@ -167,6 +125,6 @@ impl World {
     pub fn finish(&self) -> Result<(), Violation> {
         let correct: Vec<_> = self.correct().collect();
         self.checks.durability.finish(correct)?;
-        self.checks.conduct.finish()
+        self.rules.finish()
     }
 }

@@ -1,7 +1,7 @@
 //! A link's way from connection to peer, and its end.
 
 use super::{ACCEPT_PAUSE, ACCEPTS, End, Transport, TransportEvent};
-use crate::handshake::{CONFIRM, answer_len, claimed, opening_len, refuse};
+use crate::handshake::{CONFIRM, answer_len, claimed, opening_len};
 use crate::link::{Link, Stage, tune};
 use crate::{DialError, Disconnect, Refusal};
 use mio::net::TcpStream;
@@ -109,7 +109,7 @@ impl Transport {
             return Err(End::Refused(reason));
         }
         self.rejected(link, reason);
-        write_all(&mut link.stream, &refuse(reason))?;
+        write_all(&mut link.stream, &self.identity.refuse(reason))?;
         link.stream.shutdown(Shutdown::Write)?;
         link.stage = Stage::Refused;
         Ok(())

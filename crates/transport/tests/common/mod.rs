@@ -43,6 +43,7 @@ pub fn secret(who: Principal) -> SecretKey {
 pub struct Plan {
     pub chain: u8,
     pub epoch: u64,
+    pub protocol: &'static str,
     pub addresses: Vec<SocketAddr>,
     pub clients: Vec<(u64, SecretKey)>,
 }
@@ -63,7 +64,7 @@ impl Plan {
             members.collect(),
             clients.collect(),
         );
-        Arc::new(made.unwrap())
+        Arc::new(made.unwrap().with_protocol(self.protocol))
     }
 }
 
@@ -72,7 +73,7 @@ pub fn plan(n: usize) -> (Plan, Vec<TcpListener>) {
     let sockets: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let addresses = sockets.iter().map(|s| s.local_addr().unwrap()).collect();
     let clients = (1..=3).map(|i| (i, secret(client(i)))).collect();
-    (Plan { chain: 1, epoch: 0, addresses, clients }, sockets)
+    (Plan { chain: 1, epoch: 0, protocol: "pbft", addresses, clients }, sockets)
 }
 
 /// A transport and everything that it reported.

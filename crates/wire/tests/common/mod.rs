@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 use tercio_types::{
-    Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, ClientInfo,
-    Digest, Epoch, Height, OpKind, Package, PublicKey, ReplicaId, RequestSeq, Scheme, SeqNum,
-    SignatureBytes, SigningKey, Suite, SystemOp, Tag, Timestamp,
+    Attested, AttestedKind, Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint,
+    ClientId, ClientInfo, Digest, Epoch, Height, OpKind, Package, PublicKey, ReplicaId, RequestSeq,
+    Scheme, SeqNum, SignatureBytes, SigningKey, Suite, SystemOp, Tag, Timestamp,
 };
 use tercio_wire::{
     Decode, DecodeError, Encode, Frame, Key, Kind, Reader, decode_authenticator,
@@ -13,6 +13,17 @@ use tercio_wire::{
 };
 
 pub(crate) const SUITE: Suite = Suite::Sha256Ed25519;
+
+/// A counter's certificate, with values as its kind has them.
+pub(crate) fn attested(kind: AttestedKind, certificate: SignatureBytes) -> Attested {
+    let at = |half: u128| 3 << 64 | half;
+    let (value, previous) = match kind {
+        AttestedKind::Independent => (at(9), 0),
+        AttestedKind::Continuing => (at(9), at(8)),
+        AttestedKind::Trusted => (0, 0),
+    };
+    Attested { kind, counter: 5, incarnation: 7, value, previous, certificate }
+}
 
 /// An authenticator in the form in which it stands beside a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +148,8 @@ pub(crate) fn samples() -> Vec<(&'static str, Bytes)> {
     let packages = vec![package.clone(), package.clone()];
     let batch = Batch { time: Timestamp(5), checkpoint: true, packages };
     let key = Key::of_replica(Kind(17), ReplicaId(1), 2, 3, Digest([4; 32]));
-    let attested = Authenticator::Attested { counter: 1, certificate: Box::new(signature) };
+    let attested = attested(AttestedKind::Continuing, signature);
+    let attested = Authenticator::Attested(Box::new(attested));
     let reason = tercio_wire::reject::Reason::MustSign;
     vec![
         ("reject", Reject { reason, retry_after_ms: 77 }.to_bytes()),

@@ -5,8 +5,9 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tercio_types::{
-    Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Epoch,
-    Height, OpKind, Ops, Package, ReplicaId, RequestSeq, SeqNum, SignatureBytes, Tag, Timestamp,
+    Attested, AttestedKind, Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint,
+    ClientId, Digest, Epoch, Height, OpKind, Ops, Package, ReplicaId, RequestSeq, SeqNum,
+    SignatureBytes, Tag, Timestamp,
 };
 use tercio_wire::{Frame, Key, Kind, encode_package_content};
 
@@ -32,9 +33,19 @@ pub(crate) fn authenticator() -> impl Strategy<Value = Authenticator> {
         any::<[u8; 16]>().prop_map(|tag| Authenticator::Mac(Tag(tag))),
         tags().prop_map(Authenticator::from),
         signature().prop_map(Authenticator::from),
-        (any::<u64>(), signature()).prop_map(|(counter, certificate)| {
-            Authenticator::Attested { counter, certificate: Box::new(certificate) }
-        }),
+        (any::<[u128; 2]>(), any::<(u32, u64)>(), 0..3usize, signature()).prop_map(
+            |([a, b], (counter, incarnation), kind, certificate)| {
+                let kind = AttestedKind::ALL[kind];
+                let (value, previous) = match kind {
+                    AttestedKind::Independent => (a.max(1), 0),
+                    AttestedKind::Continuing => (a.max(b), a.min(b)),
+                    AttestedKind::Trusted => (0, 0),
+                };
+                let attested =
+                    Attested { kind, counter, incarnation, value, previous, certificate };
+                Authenticator::Attested(Box::new(attested))
+            }
+        ),
     ]
 }
 
