@@ -23,7 +23,7 @@ mod votes;
 
 pub use pool::{PoolLimits, RequestPool};
 pub use protocol::{
-    Awaited, Delivery, Effect, Event, Evidence, Floor, Instant, Learning, MAX_BATCH, MAX_PACKAGE,
-    PersistId, Protocol, Settings, SettingsError, Status,
+    Awaited, Delivery, Effect, Event, Evidence, Floor, Horizon, Instant, Learning, MAX_BATCH,
+    MAX_PACKAGE, PersistId, Protocol, Settings, SettingsError, Status,
 };
 pub use votes::{HostVotes, Phase, Recorded, Vote, VoteTable};

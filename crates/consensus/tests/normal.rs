@@ -342,6 +342,8 @@ fn w2_what_is_passed_over_would_be_dropped() {
             let before = refused(&net);
             let passed = net.peer(1).pbft.passes_over(kind, SeqNum(number));
             assert_eq!(passed, seq.0 > last, "{message:?}");
+            let Horizon { kinds, last } = net.peer(1).pbft.horizon();
+            assert_eq!(passed, kinds.contains(&kind) && number > last.0, "{message:?}");
             assert_eq!(refused(&net) - before, u64::from(passed), "it counts as dropped");
             let message = net.verify(1, &frame);
             net.handle(1, Event::Message(message));

@@ -3,12 +3,15 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tercio_crypto::{Claim, Instance, Keyring, SecretKey};
 use tercio_types::{
     Authenticator, ChainId, ClientId, ClientInfo, Epoch, FaultModel, Member, Membership, OpKind,
     Package, Principal, ReplicaId, RequestSeq, SignatureBytes, Suite, Tag,
 };
-use tercio_verify::{Dropped, Gather, HostVerify, Inbound, Outcome, Plain};
+use tercio_verify::{
+    Dropped, Filter, Filtered, Gather, HostVerify, Inbound, Outcome, Plain, VerifyStage,
+};
 use tercio_wire::{
     DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content, package_from_content,
     request_key,
@@ -58,7 +61,12 @@ fn replica(i: u16) -> Principal {
 }
 
 fn verifier() -> HostVerify<Word> {
-    HostVerify::new(ring(replica(1), secret(1)), Gather::default())
+    gathering(Gather::default())
+}
+
+/// One with whom a frame waits for company for 200 us.
+fn gathering(gather: Gather) -> HostVerify<Word> {
+    HostVerify::new(ring(replica(1), secret(1)), gather, Duration::from_micros(200))
 }
 
 /// What comes of a frame when nothing else is at hand.
@@ -67,7 +75,23 @@ fn receive(
     from: Principal,
     bytes: &Bytes,
 ) -> Result<Inbound<Word>, Dropped> {
-    verifier.receive(from, bytes).unwrap_or_else(|| verifier.decide().pop().expect("it waited").1)
+    submit(verifier, from, bytes).unwrap_or_else(|| decide(verifier).pop().expect("it waited").1)
+}
+
+/// What comes of a frame at once.
+fn submit(
+    verifier: &mut HostVerify<Word>,
+    from: Principal,
+    bytes: &Bytes,
+) -> Option<Result<Inbound<Word>, Dropped>> {
+    verifier.submit(from, bytes, Duration::ZERO);
+    verifier.poll().map(|(_, result)| result)
+}
+
+/// What comes of all that waits.
+fn decide(verifier: &mut HostVerify<Word>) -> Vec<Outcome<Word>> {
+    verifier.work();
+    std::iter::from_fn(|| verifier.poll()).collect()
 }
 
 /// A package of the client under MACs, and the content that the client sends.
@@ -203,6 +227,11 @@ fn spoilt(bytes: &Bytes) -> Bytes {
     Frame { auth, ..frame }.to_bytes()
 }
 
+/// Whether a batch is due for what waits, though more frames come and no time has passed.
+fn is_batch(verifier: &HostVerify<Word>) -> bool {
+    verifier.is_due(false, Duration::ZERO)
+}
+
 /// Whose frame, and its number.
 fn what(outcome: &Outcome<Word>) -> (Principal, Result<u64, &'static str>) {
     let number = match &outcome.1 {
@@ -225,16 +254,16 @@ fn signatures_of_many_clients_are_checked_together() {
             let (from, bytes) = signers.request(i, number, 100);
             let bad = (i, number) == (2, 2);
             let bytes = if bad { spoilt(&bytes) } else { bytes };
-            assert!(verifier.receive(from, &bytes).is_none());
+            assert!(submit(&mut verifier, from, &bytes).is_none());
             expected.push((from, if bad { Err("bad_signature") } else { Ok(number) }));
         }
     }
-    assert!(verifier.waits() && !verifier.is_full());
-    let outcomes: Vec<_> = verifier.decide().iter().map(what).collect();
+    assert!(verifier.gathers() && !is_batch(&verifier));
+    let outcomes: Vec<_> = decide(&mut verifier).iter().map(what).collect();
     assert_eq!(outcomes, expected);
     assert_eq!((verifier.checked().signatures, verifier.checked().batches), (15, 1));
     assert_eq!(*verifier.dropped(), BTreeMap::from([("bad_signature", 1)]));
-    assert!(!verifier.waits() && verifier.decide().is_empty());
+    assert!(!verifier.gathers() && decide(&mut verifier).is_empty());
     assert_eq!(verifier.checked().batches, 1, "nothing waited");
 }
 
@@ -243,14 +272,14 @@ fn signatures_of_many_clients_are_checked_together() {
 fn frames_of_a_link_keep_their_order_and_others_do_not_wait() {
     let (mut verifier, signers) = (verifier(), Signers::new());
     let push = |verifier: &mut HostVerify<Word>, (from, bytes): (Principal, Bytes)| {
-        verifier.receive(from, &bytes).map(|result| what(&(from, result)).1)
+        submit(verifier, from, &bytes).map(|result| what(&(from, result)).1)
     };
     assert_eq!(push(&mut verifier, signers.question(0, 1)), Some(Ok(1)));
     assert_eq!(push(&mut verifier, signers.request(0, 2, 10)), None);
     assert_eq!(push(&mut verifier, signers.question(0, 3)), None);
     assert_eq!(push(&mut verifier, signers.question(1, 4)), Some(Ok(4)));
     assert_eq!(push(&mut verifier, signers.request(0, 5, 10)), None);
-    let numbers: Vec<_> = verifier.decide().iter().map(|outcome| what(outcome).1).collect();
+    let numbers: Vec<_> = decide(&mut verifier).iter().map(|outcome| what(outcome).1).collect();
     assert_eq!(numbers, [Ok(2), Ok(3), Ok(5)]);
     assert_eq!(push(&mut verifier, signers.question(0, 6)), Some(Ok(6)));
 }
@@ -260,12 +289,11 @@ fn frames_of_a_link_keep_their_order_and_others_do_not_wait() {
 fn a_batch_is_full_by_signatures_by_frames_and_by_bytes() {
     let signers = Signers::new();
     let gather = Gather { signatures: 4, bytes: 10_000 };
-    let fresh = || HostVerify::<Word>::new(ring(replica(1), secret(1)), gather);
     let fills = |frames: &[(Principal, Bytes)]| {
-        let mut verifier = fresh();
+        let mut verifier = gathering(gather);
         let full = |(from, bytes): &(Principal, Bytes)| {
-            assert!(verifier.receive(*from, bytes).is_none());
-            verifier.is_full()
+            assert!(submit(&mut verifier, *from, bytes).is_none());
+            is_batch(&verifier)
         };
         frames.iter().map(full).collect::<Vec<_>>()
     };
@@ -278,6 +306,51 @@ fn a_batch_is_full_by_signatures_by_frames_and_by_bytes() {
     assert_eq!(fills(&behind), [false, false, false, true]);
     let long = [signers.request(0, 1, 5000), signers.request(1, 1, 5000)];
     assert_eq!(fills(&long), [false, true]);
+}
+
+/// What waits is due when no more frames are at hand, or when the first has waited long enough.
+#[test]
+fn a_frame_waits_for_company_no_longer_than_it_may() {
+    let (mut verifier, signers) = (verifier(), Signers::new());
+    let us = Duration::from_micros;
+    assert!(!verifier.is_due(true, us(1000)), "nothing waits");
+    for (i, at) in [(0, 300), (1, 400)] {
+        let (from, bytes) = signers.request(i, 1, 10);
+        verifier.submit(from, &bytes, us(at));
+    }
+    assert!(verifier.is_due(true, us(400)) && !verifier.is_due(false, us(499)));
+    assert!(verifier.is_due(false, us(500)));
+    assert_eq!(decide(&mut verifier).len(), 2);
+    assert!(!verifier.is_due(true, us(1000)));
+}
+
+/// What ordering would drop costs neither a signature nor a MAC, and is told as what it says it is.
+#[test]
+fn what_the_filter_passes_over_is_not_checked() {
+    let (mut verifier, signers) = (verifier(), Signers::new());
+    let muted = Arc::new([ClientId(4)].into());
+    let filter = Filter { kinds: &[Kind(20)], last: 0, busy: true, muted };
+    verifier.set_filter(&filter);
+    let number = |kind, seq| {
+        let plain = Plain { kind: Kind(kind), seq, body: Bytes::new() };
+        of_replica(&plain)
+    };
+    let mut told = |from, bytes: &Bytes| match receive(&mut verifier, from, bytes) {
+        Err(Dropped::Filtered(filtered)) => Some(filtered),
+        _ => None,
+    };
+    let beyond = Filtered::Number { kind: Kind(20), number: 1 };
+    assert_eq!(told(replica(0), &number(20, 1)), Some(beyond));
+    assert_eq!(told(replica(0), &number(20, 0)), None, "the last that is of use");
+    assert_eq!(told(replica(0), &number(21, 1)), None, "of another kind");
+    let (busy, muted) = (signers.request(0, 7, 10), signers.question(1, 1));
+    assert_eq!(told(busy.0, &busy.1), Some(Filtered::Busy { first: 7 }));
+    assert_eq!(told(muted.0, &muted.1), Some(Filtered::Muted));
+    let question = signers.question(0, 1);
+    assert_eq!(told(question.0, &question.1), None, "it is no package");
+    assert_eq!((verifier.checked().signatures, verifier.dropped().len()), (0, 0));
+    verifier.set_filter(&Filter::default());
+    assert!(receive(&mut verifier, busy.0, &busy.1).is_ok());
 }
 
 /// A waiting request must not hold the receive buffer that it came in.

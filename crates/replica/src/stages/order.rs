@@ -1,8 +1,8 @@
 //! Ordering: verified messages into the protocol, and its effects to where they belong.
 //!
-//! - A frame is verified once (`intake`, [`tercio_verify::HostVerify`]); what does not hold is dropped and counted.
-//!   Those with signatures gather until there are enough for a batch, until there are no more
-//!   frames to read, or until the first of them has waited long enough, whichever comes first.
+//! - A frame is verified once, by the verify stage ([`VerifyStage`]), of which ordering reads
+//!   verified messages; what does not hold is dropped and counted. What ordering would drop anyway
+//!   it publishes to that stage ([`Filter`]).
 //! - A request that the application's check refuses, or that comes while the replica is busy, is
 //!   answered REJECT and never reaches the protocol.
 //! - A message of the protocol is authenticated and encoded once, whoever and how many get it.
@@ -11,33 +11,34 @@
 
 mod clients;
 mod effects;
-mod intake;
 mod outgoing;
 mod tally;
 
+use super::manners::Manners;
 use super::{Outbox, Reached, ToOrder};
 use crate::NodeError;
 use crate::node::{NodeStatus, VerifySettings};
 use bytes::Bytes;
-use intake::Intake;
 use outgoing::Outgoing;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tally::Tally;
-use tercio_consensus::{Event, Instant, Protocol};
+use tercio_consensus::{Event, Horizon, Instant, Protocol};
 use tercio_crypto::Keyring;
 use tercio_execution::AppError;
 use tercio_sync::{Sync, SyncStatus};
 use tercio_types::{Principal, ReplicaId, SeqNum};
-use tercio_verify::{Dropped, Inbound};
-use tercio_wire::Key;
+use tercio_verify::{Dropped, Filter, Filtered, HostVerify, Inbound, VerifyStage};
 
 /// The application's cheap look at an operation, wherever the application is.
 pub type Check<'a> = &'a dyn Fn(&[u8]) -> Result<(), AppError>;
 
 /// The protocol between the network card's side and the other stages.
 pub struct OrderStage<P: Protocol> {
-    intake: Intake<P::Message>,
+    verify: Box<dyn VerifyStage<P::Message>>,
+    /// What was published to it.
+    filter: Filter,
+    manners: Manners,
     outgoing: Outgoing,
     protocol: P,
     sync: Sync,
@@ -55,7 +56,9 @@ impl<P: Protocol> OrderStage<P> {
         verify: VerifySettings,
     ) -> Self {
         Self {
-            intake: Intake::new(keyring.clone(), verify),
+            verify: Box::new(HostVerify::new(keyring.clone(), verify.batch, verify.gather)),
+            filter: Filter::default(),
+            manners: Manners::default(),
             outgoing: Outgoing::new(me, keyring),
             protocol,
             sync,
@@ -87,32 +90,37 @@ impl<P: Protocol> OrderStage<P> {
         {
             return Ok(());
         }
-        // A replica that is behind gets all that the others order, and can use none of it yet.
-        if let (Principal::Replica(_), Some((kind, number))) = (from, Key::peek(bytes))
-            && self.protocol.passes_over(kind, SeqNum(number))
-        {
-            return Ok(());
-        }
-        match self.intake.receive(from, bytes, now) {
-            Some(result) => self.take(from, result, check, now, out),
-            None => Ok(()),
+        self.publish();
+        self.verify.submit(from, bytes, Duration::from_nanos(now.0));
+        self.take_verified(check, now, out)
+    }
+
+    /// Tells the verify stage what would be dropped anyway, when that has changed. A replica that is
+    /// behind gets all that the others order, and can use none of it yet.
+    fn publish(&mut self) {
+        let Horizon { kinds, last } = self.protocol.horizon();
+        let busy = self.busy || self.protocol.is_full();
+        let filter = Filter { kinds, last: last.0, busy, muted: self.manners.muted().clone() };
+        if filter != self.filter {
+            self.verify.set_filter(&filter);
+            self.filter = filter;
         }
     }
 
-    /// Whether anything waits to be verified.
+    /// Whether anything waits to be verified with what comes next.
     #[must_use]
     pub fn gathers(&self) -> bool {
-        self.intake.waits()
+        self.verify.gathers()
     }
 
-    /// Whether to call [`Self::verify`] now: something waits, and it is enough for a batch, no more
-    /// frames are at hand, or the first has waited long enough.
+    /// Whether to call [`Self::verify`] now: something is verified, or is to be (`drained` says that
+    /// no more frames are at hand).
     #[must_use]
     pub fn must_verify(&self, drained: bool, now: Instant) -> bool {
-        self.intake.must_verify(drained, now)
+        self.verify.is_due(drained, Duration::from_nanos(now.0))
     }
 
-    /// Verifies all that waits for it.
+    /// Verifies all that waits for it, and takes what is verified.
     ///
     /// # Errors
     /// When the replica must stop.
@@ -122,7 +130,17 @@ impl<P: Protocol> OrderStage<P> {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
-        for (from, result) in self.intake.verify() {
+        self.verify.work();
+        self.take_verified(check, now, out)
+    }
+
+    fn take_verified(
+        &mut self,
+        check: Check<'_>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        while let Some((from, result)) = self.verify.poll() {
             self.take(from, result, check, now, out)?;
         }
         Ok(())
@@ -138,10 +156,14 @@ impl<P: Protocol> OrderStage<P> {
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
         match result {
+            Err(Dropped::Filtered(filtered)) => {
+                self.on_filtered(from, filtered, out);
+                Ok(())
+            }
             // It has been counted.
             Err(_) => {
                 if let Principal::Client(client) = from {
-                    self.intake.note_useless(client);
+                    self.manners.note(client);
                 }
                 Ok(())
             }
@@ -158,6 +180,22 @@ impl<P: Protocol> OrderStage<P> {
             Ok(Inbound::FetchState(message) | Inbound::State(message)) => {
                 self.on_sync(&message, now, out)
             }
+        }
+    }
+
+    /// Counts and answers what the filter passed over, as if it had been dropped here.
+    fn on_filtered(&mut self, from: Principal, filtered: Filtered, out: &mut Outbox) {
+        match (from, filtered) {
+            (_, Filtered::Number { kind, number }) => {
+                // It counts it, unless the number has come to be of use on the frame's way here.
+                if !self.protocol.passes_over(kind, SeqNum(number)) {
+                    self.tally.drop(filtered.reason());
+                }
+            }
+            (Principal::Client(client), Filtered::Busy { first }) => {
+                self.decline_busy(client, first, out);
+            }
+            _ => self.tally.drop(filtered.reason()),
         }
     }
 
@@ -213,7 +251,7 @@ impl<P: Protocol> OrderStage<P> {
                 self.do_sync(now, out)
             }
             ToOrder::Membership(membership) => {
-                self.intake.set_membership(membership.clone());
+                self.verify.set_membership(membership.clone());
                 self.outgoing.set_membership(membership.clone());
                 out.membership = Some(membership);
                 Ok(())
@@ -252,7 +290,7 @@ impl<P: Protocol> OrderStage<P> {
     /// Where the replica stands.
     #[must_use]
     pub fn status(&self) -> NodeStatus {
-        let mut dropped = self.intake.dropped().clone();
+        let mut dropped = self.verify.dropped().clone();
         for (reason, count) in self.tally.dropped().chain(self.sync.dropped()) {
             *dropped.entry(reason).or_default() += count;
         }
@@ -285,7 +323,7 @@ impl<P: Protocol> OrderStage<P> {
             evidence: self.tally.evidence().clone(),
             accused: self.tally.accused().clone(),
             divergences,
-            checked: self.intake.checked(),
+            checked: self.verify.checked(),
             links: BTreeMap::new(),
             peers: Vec::new(),
         }

@@ -24,7 +24,7 @@ impl<P: Protocol> OrderStage<P> {
         now: Instant,
         out: &mut Outbox,
     ) -> bool {
-        if !self.intake.listens_to(client, now) {
+        if !self.manners.listens_to(client, now) {
             self.tally.drop("client_floods");
             return true;
         }
@@ -36,6 +36,18 @@ impl<P: Protocol> OrderStage<P> {
         let Some(hint) = hint else { return false };
         self.reject(client, first, Reason::Busy, hint, out);
         true
+    }
+
+    /// Declines a package that found no room while it waited to be verified.
+    pub(super) fn decline_busy(&mut self, client: ClientId, first: u64, out: &mut Outbox) {
+        let hint = match self.busy {
+            true => BEHIND,
+            false => {
+                let hint = self.protocol.turns_away(client, RequestSeq(first));
+                hint.unwrap_or_else(|| self.protocol.retry_after())
+            }
+        };
+        self.reject(client, first, Reason::Busy, hint, out);
     }
 
     pub(super) fn on_request(
@@ -80,7 +92,7 @@ impl<P: Protocol> OrderStage<P> {
         again: Duration,
         out: &mut Outbox,
     ) {
-        self.intake.note_useless(client);
+        self.manners.note(client);
         self.tally.decline(reason);
         let retry_after_ms = u32::try_from(again.as_millis()).unwrap_or(u32::MAX);
         let reject = Reject { reason, retry_after_ms };

@@ -53,7 +53,7 @@ impl<P: Protocol> OrderStage<P> {
                     self.outgoing.send(to, &Forward(package), out);
                 }
                 Effect::Repeat { client, first, count, digest } => {
-                    self.intake.note_useless(client);
+                    self.manners.note(client);
                     let view = self.protocol.view();
                     let repeat = ToExecute::Repeat { client, first, count, digest, view };
                     out.execute.push_back(repeat);
