@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_crypto::Verified;
+use tercio_crypto::{Counted, Verified};
 use tercio_types::{
     CertifiedCheckpoint, Checkpoint, CheckpointField, ClientId, Digest, Height, Membership,
     Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, View,
@@ -59,14 +59,8 @@ pub enum Event<M> {
     Request(Verified<Received<Request>>),
     /// A client's package that another replica forwarded.
     Forwarded(Verified<Received<Forward>>),
-    /// Votes that were verified and counted before they came here (by a network card): all of
-    /// `voters` voted so. Comes only from the replica's own counting stage, never off the wire.
-    Counted {
-        /// What they voted.
-        vote: Vote,
-        /// Who.
-        voters: ReplicaSet,
-    },
+    /// Votes that the verify stage counted (on a network card) before they came here.
+    Counted(Counted<Vote>),
     /// [`Protocol::deadline`] has passed.
     Timeout,
     /// All records up to this one are durable.

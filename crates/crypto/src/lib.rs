@@ -14,6 +14,7 @@
 //! to have sent them.
 
 pub mod agreement;
+mod counted;
 mod hash;
 mod keyring;
 mod known;
@@ -27,6 +28,7 @@ pub mod sm2;
 mod sm3;
 mod verified;
 
+pub use counted::Counted;
 pub use hash::{Hasher, hash};
 pub use keyring::{Instance, Keyring, Reject, Signer, verify_signed};
 pub use mac::MacKey;

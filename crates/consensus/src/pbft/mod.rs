@@ -350,8 +350,8 @@ impl<T: VoteTable> Protocol for Pbft<T> {
                 let from = received.sender();
                 self.on_forwarded(from, received.message.0, doubted);
             }
-            Event::Counted { vote, voters } => {
-                voters.iter().for_each(|voter| self.on_vote(voter, vote));
+            Event::Counted(counted) => {
+                counted.voters().iter().for_each(|voter| self.on_vote(voter, *counted.vote()));
             }
             Event::Timeout => self.on_timeout(),
             Event::Persisted(id) => {
