@@ -12,8 +12,9 @@
 //!   others' words on inside messages of its own;
 //! - a claim in it, the sender's own or an inner one, does not hold.
 //!
-//! The stage stands behind a contract, [`VerifyStage`], and may be anywhere. So far:
-//! [`HostVerify`] on the thread that calls it. Signatures of all links are checked in batches.
+//! The stage stands behind a contract, [`VerifyStage`], and may be anywhere: [`HostVerify`] is on the thread that calls
+//! it, [`Threads`] on threads of its own (decision 0035). Signatures of all links are checked in
+//! batches.
 //!
 //! Architecture invariant: nothing here knows protocol rules. What a message means, and whether it
 //! comes at the right time, is consensus' business. Nothing here reads a clock.
@@ -23,8 +24,10 @@ mod filter;
 mod host;
 mod inbound;
 mod stage;
+mod threads;
 
 pub use filter::{Filter, Filtered};
 pub use host::{Gather, HostVerify};
 pub use inbound::{Dropped, Inbound, Outcome, Plain};
 pub use stage::VerifyStage;
+pub use threads::{Bounds, Threads, Worker};

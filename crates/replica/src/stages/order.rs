@@ -28,7 +28,9 @@ use tercio_crypto::Keyring;
 use tercio_execution::AppError;
 use tercio_sync::{Sync, SyncStatus};
 use tercio_types::{Principal, ReplicaId, SeqNum};
-use tercio_verify::{Dropped, Filter, Filtered, HostVerify, Inbound, VerifyStage};
+use tercio_verify::{
+    Bounds, Dropped, Filter, Filtered, HostVerify, Inbound, Threads, VerifyStage, Worker,
+};
 
 /// The application's cheap look at an operation, wherever the application is.
 pub type Check<'a> = &'a dyn Fn(&[u8]) -> Result<(), AppError>;
@@ -105,6 +107,38 @@ impl<P: Protocol> OrderStage<P> {
             self.verify.set_filter(&filter);
             self.filter = filter;
         }
+    }
+
+    /// Has frames verified on threads from now on: the workers, which are to be run. Nothing may
+    /// have come yet. `wake` is called, on any thread, when there is something to
+    /// [`Self::verify`].
+    #[must_use]
+    pub(crate) fn verify_on_threads(
+        &mut self,
+        settings: &VerifySettings,
+        wake: impl Fn() + Send + std::marker::Sync + 'static,
+    ) -> Vec<Worker<P::Message>> {
+        let (keyring, bounds) = (self.outgoing.keyring(), Bounds::default());
+        let (stage, workers) =
+            Threads::new(keyring, settings.batch, bounds, settings.threads, wake);
+        self.verify = Box::new(stage);
+        workers
+    }
+
+    /// All frames that are at hand were handed in.
+    pub(crate) fn flush(&mut self) {
+        self.publish();
+        self.verify.flush();
+    }
+
+    /// Back-pressure: whether no more frames are to be read before some were verified.
+    pub(crate) fn is_full(&self) -> bool {
+        self.verify.is_full()
+    }
+
+    /// Waits until something is verified, no longer than this.
+    pub(crate) fn wait_for_verified(&mut self, at_most: Duration) {
+        self.verify.wait(at_most);
     }
 
     /// Whether anything waits to be verified with what comes next.

@@ -100,6 +100,8 @@ impl LoopThread {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.status();
         let Self { log, mut execute, gentle, done, others, ending, home, mut outbox, .. } = self;
         drop(self.removals);
+        // Verification ends with its queue.
+        drop(self.order);
         if result.is_err() {
             ending.set(AT_ONCE);
         }
@@ -170,6 +172,7 @@ impl LoopThread {
                     now = self.clock.now();
                 }
             }
+            self.order.flush();
             let due = deadline.is_some_and(|at| at <= now);
             // What came before a deadline may be what is waited for.
             if self.order.must_verify(drained || due, now) {
@@ -310,14 +313,20 @@ impl LoopThread {
     /// clients are refused as busy.
     fn has_room(&self) -> bool {
         let is_lent = matches!(self.execute, Seat::Lent);
-        (is_lent || self.outbox.execute.is_empty()) && self.outbox.log.is_empty()
+        (is_lent || self.outbox.execute.is_empty())
+            && self.outbox.log.is_empty()
+            && !self.order.is_full()
     }
 
     /// A queue is full: waits until its thread has done something, and reads nothing meanwhile.
     fn stall(&mut self) -> Result<(), NodeError> {
         self.transport.flush();
         self.answer_questions();
-        if let Ok(work) = self.done.recv_timeout(STALL) {
+        if self.order.is_full() {
+            self.order.wait_for_verified(STALL);
+            self.verify(self.clock.now())?;
+            self.take_done()?;
+        } else if let Ok(work) = self.done.recv_timeout(STALL) {
             self.take_work(work)?;
         }
         self.work()

@@ -241,7 +241,7 @@ pub fn start(
     })?;
     let address = transport.local_addr().expect("it listens");
     let clock = Clock::new();
-    let stages = Stages::open(&node, &*home, app(), clock.now())?;
+    let mut stages = Stages::open(&node, &*home, app(), clock.now())?;
     let layout = layout.under(node.durability);
     let checker = layout.execution_apart().then(app);
 
@@ -249,10 +249,21 @@ pub fn start(
     let waker = transport.waker();
     let last = Arc::new(Mutex::new(stages.order.status()));
     let (questions, asked) = questions();
-    let Stages { order, log, execute, outbox } = stages;
     let spawner = Spawner { name: format!("tercio-{replica}"), ending: &ending, waker: &waker };
-    let (work, done) = bounded(LOOP_QUEUE);
     let mut others = Vec::new();
+    if node.verify.threads > 0 {
+        let waker = waker.clone();
+        let workers = stages.order.verify_on_threads(&node.verify, move || waker.wake());
+        for (i, worker) in workers.into_iter().enumerate() {
+            let run = move || {
+                worker.run();
+                Ok(())
+            };
+            others.push(spawner.spawn(&format!("verify-{i}"), run)?);
+        }
+    }
+    let Stages { order, log, execute, outbox } = stages;
+    let (work, done) = bounded(LOOP_QUEUE);
     let (removals, queue) = unbounded();
     let thread = UpkeepThread { queue, ending: ending.clone() };
     others.push(spawner.spawn("upkeep", move || thread.run())?);

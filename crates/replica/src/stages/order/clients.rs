@@ -28,8 +28,12 @@ impl<P: Protocol> OrderStage<P> {
             self.tally.drop("client_floods");
             return true;
         }
-        let Some((Kind::REQUEST, first)) = Key::peek(frame) else { return false };
-        let hint = match self.busy {
+        let room = self.verify.has_room_for(Principal::Client(client));
+        if !room {
+            self.tally.drop("verify_queue_full");
+        }
+        let Some((Kind::REQUEST, first)) = Key::peek(frame) else { return !room };
+        let hint = match self.busy || !room {
             true => Some(BEHIND),
             false => self.protocol.turns_away(client, RequestSeq(first)),
         };
