@@ -1,16 +1,19 @@
 //! Signatures gather across frames and clients: when they are checked, and that nothing changes but
 //! the number of batches.
 
-use crate::common;
+use crate::{common, running};
 
 use bytes::Bytes;
 use common::{Asker, CLIENT, Net, counter, membership, results, secret};
+use running::{Network, client_secret, number};
+use std::collections::BTreeSet;
 use std::time::Duration;
+use tercio_client::{Client, CoreSettings, OpResult, Settings};
 use tercio_consensus::Instant;
 use tercio_consensus::pbft::Pbft;
 use tercio_ledger::MemStorage;
-use tercio_replica::NodeSettings;
 use tercio_replica::stages::{OrderStage, Outbox, Stages};
+use tercio_replica::{Durability, Layout, NodeSettings};
 use tercio_types::{ClientId, Principal, ReplicaId, Suite, View};
 use tercio_wire::{Frame, Kind};
 
@@ -36,6 +39,49 @@ fn packages_of_several_clients_are_verified_as_one_batch() {
     for asker in &askers {
         let counts: Vec<_> = (1..=35).map(|n| results(&net.replies(asker.id, n)[0])[0]).collect();
         assert!(counts.is_sorted(), "{counts:?}");
+    }
+}
+
+/// Four replicas that verify on two threads each, under load of clients that sign: each operation is
+/// executed once, and each replica has checked each signature.
+#[test]
+fn replicas_verify_on_threads_of_their_own() {
+    const PACKAGES: usize = 1000;
+    let tune = |node: &mut NodeSettings| node.verify.threads = 2;
+    let net = Network::with(4, Layout::AllInOne, Durability::Memory, tune, running::counter);
+    let ask = |id| {
+        let settings = Settings {
+            core: CoreSettings { max_outstanding: 256, ..CoreSettings::unused_id() },
+            ..Settings::new(id, client_secret(id), net.membership.clone())
+        };
+        std::thread::spawn(move || {
+            let (mut left, mut seen) = (PACKAGES, vec![]);
+            let mut next = || {
+                left = left.checked_sub(1)?;
+                Some(vec![Bytes::from_static(b"op")])
+            };
+            let mut ended = |completion: tercio_client::Completion| {
+                let results = completion.outcome.unwrap();
+                let [OpResult::Executed(result)] = &results[..] else { panic!("{results:?}") };
+                seen.push(number(result));
+            };
+            Client::connect(settings).unwrap().pipeline(&mut next, &mut ended).unwrap();
+            seen
+        })
+    };
+    let clients = [running::CLIENT, ClientId(8)].map(ask);
+    let all: Vec<u64> = clients.into_iter().flat_map(|asked| asked.join().unwrap()).collect();
+    let seen: BTreeSet<u64> = all.iter().copied().collect();
+    assert_eq!((all.len(), seen.len()), (2 * PACKAGES, 2 * PACKAGES));
+    net.wait_for_height(1);
+    for replica in net.running() {
+        let status = replica.status();
+        assert!(status.checked.signatures >= 2 * PACKAGES as u64, "{:?}", status.checked);
+        assert!(status.checked.batches < status.checked.signatures, "{:?}", status.checked);
+        assert_eq!(status.dropped.get("verify_queue_full"), None);
+    }
+    for replica in net.replicas.into_iter().flatten() {
+        replica.stop().unwrap();
     }
 }
 

@@ -358,7 +358,75 @@ impl Spawner<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use crossbeam_channel::RecvTimeoutError;
+    use std::time::Duration;
+    use tercio_crypto::{Claim, Keyring, SecretKey};
+    use tercio_types::{
+        Authenticator, ChainId, Digest, Epoch, FaultModel, Member, Membership, ReplicaId,
+        SignatureBytes, Suite, Tag,
+    };
+    use tercio_verify::{Bounds, Gather, Threads, VerifyStage};
+    use tercio_wire::{DecodeError, Frame, Key, Kind, Message};
+
+    /// A message that nobody survives reading.
+    struct Broken;
+
+    impl Message for Broken {
+        fn from_frame(_: &Frame, _: Suite) -> Result<Self, DecodeError> {
+            panic!("this message breaks us")
+        }
+
+        fn inner_claims(&self, _: Suite, _: &mut dyn FnMut(Claim<'_>)) {}
+
+        fn parts(&self, me: ReplicaId, _: Suite) -> (Key, Bytes, Option<SignatureBytes>) {
+            let key = Key::of_replica(Kind(Kind::PROTOCOL), me, 0, 0, Digest::NULL);
+            (key, Bytes::new(), None)
+        }
+    }
+
+    /// All threads end, the loop is woken to see it, and the replica's end says why.
+    #[test]
+    fn a_verify_thread_that_dies_ends_the_replica() {
+        let secret = SecretKey::from_seed([1; 32]);
+        let member = Member { key: secret.public(), address: String::new() };
+        let (suite, model) = (Suite::default(), FaultModel::Byzantine);
+        let (chain, members) = (ChainId([1; 32]), vec![member]);
+        let membership =
+            Membership::new(chain, Epoch(0), suite, model, members, [].into()).unwrap();
+        let (me, membership) = (Principal::Replica(ReplicaId(0)), Arc::new(membership));
+        let mut transport = Transport::bind(tercio_transport::Settings {
+            me,
+            secret: secret.clone(),
+            membership: membership.clone(),
+            listen: None,
+            limits: tercio_transport::Limits::default(),
+        })
+        .unwrap();
+        let (ending, waker) = (Arc::new(Ending::default()), transport.waker());
+        let spawner = Spawner { name: "test".into(), ending: &ending, waker: &waker };
+
+        let keyring = Keyring::new(me, secret, membership, Default::default());
+        let (mut stage, mut workers) =
+            Threads::<Broken>::new(&keyring, Gather::default(), Bounds::default(), 1, || {});
+        let worker = workers.remove(0);
+        let thread = spawner.spawn("verify-0", move || {
+            worker.run();
+            Ok(())
+        });
+        let tag = |_: &[u8; 52]| Authenticator::Mac(Tag::default());
+        let frame = Broken.to_frame(ReplicaId(0), suite, tag).to_bytes();
+        stage.submit(me, &frame, Duration::ZERO);
+        stage.flush();
+        // Woken, or for ever.
+        transport.poll(None, &mut Vec::new());
+        assert!(!ending.is_running());
+        let error = join(thread.unwrap()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a stage stopped by a failed assertion: this message breaks us"
+        );
+    }
 
     #[test]
     fn who_asks_a_replica_that_ends_does_not_wait_for_ever() {
