@@ -1,7 +1,7 @@
 //! The stages on threads and sockets. The one module that reads clocks.
 //!
 //! The loop thread has the links and ordering; execution and the log are on it too, or on threads
-//! of their own ([`Layout`]).
+//! of their own ([`Layout`]), and so is verification (`[verify] threads`, decision 0035).
 //! - Queues between threads are bounded. The loop never waits for room: what does not fit stays
 //!   with it, and until it is gone nothing more is read from the links. Long before that, clients
 //!   are told that the replica is busy. The other threads may wait for the loop, which always goes
