@@ -21,6 +21,7 @@ use crate::node::{NodeStatus, VerifySettings};
 use bytes::Bytes;
 use outgoing::Outgoing;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
 use tercio_consensus::{Event, Horizon, Instant, Protocol};
@@ -102,10 +103,12 @@ impl<P: Protocol> OrderStage<P> {
     fn publish(&mut self) {
         let Horizon { kinds, last } = self.protocol.horizon();
         let busy = self.busy || self.protocol.is_full();
-        let filter = Filter { kinds, last: last.0, busy, muted: self.manners.muted().clone() };
-        if filter != self.filter {
-            self.verify.set_filter(&filter);
-            self.filter = filter;
+        let (old, muted) = (&self.filter, self.manners.muted());
+        // Asked for each frame: sets are equal when they are the same one.
+        let same = (old.kinds, old.last, old.busy) == (kinds, last.0, busy);
+        if !same || !Arc::ptr_eq(&old.muted, muted) {
+            self.filter = Filter { kinds, last: last.0, busy, muted: muted.clone() };
+            self.verify.set_filter(&self.filter);
         }
     }
 
