@@ -18,12 +18,18 @@
 //! - A worker ends when the stage is dropped. Whoever runs one sees to it that a panic in it ends
 //!   the replica: frames that it had have no outcome any more.
 
-use crate::decoder::{Decoder, Held, Step};
+mod link;
+mod worker;
+
+pub use worker::Worker;
+
+use crate::decoder::Decoder;
 use crate::{Dropped, Filter, Gather, Inbound, Outcome, VerifyStage};
 use bytes::Bytes;
+use link::Link;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tercio_crypto::{Checked, Keyring};
@@ -105,49 +111,6 @@ struct Shared {
     /// Whether there are outcomes that the loop was told of and has not looked for.
     told: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
-}
-
-/// A frame's bytes, and what came of it.
-type Settled<M> = (usize, Result<Inbound<M>, Dropped>);
-
-/// One link's frames that are with the workers, in order: an outcome waits for those before it.
-struct Link<M> {
-    /// The place of the first.
-    first: u64,
-    slots: VecDeque<Option<Settled<M>>>,
-    load: Load,
-}
-
-/// Slots that a link keeps when it has no frames here.
-const KEPT: usize = 64;
-
-impl<M> Link<M> {
-    const EMPTY: Self =
-        Self { first: 0, slots: VecDeque::new(), load: Load { frames: 0, bytes: 0 } };
-
-    /// The place of a new frame.
-    fn push(&mut self, bytes: usize) -> u64 {
-        self.slots.push_back(None);
-        self.load.add(bytes);
-        self.first + self.slots.len() as u64 - 1
-    }
-
-    fn set(&mut self, ticket: Ticket, result: Result<Inbound<M>, Dropped>) {
-        let at = usize::try_from(ticket.place - self.first).expect("as many as are bounded");
-        self.slots[at] = Some((ticket.bytes, result));
-    }
-
-    /// The next outcome, and its frame's bytes.
-    fn pop(&mut self) -> Option<Settled<M>> {
-        let (bytes, result) = self.slots.front_mut()?.take()?;
-        self.slots.pop_front();
-        self.first += 1;
-        self.load.remove(bytes);
-        if self.slots.is_empty() {
-            self.slots.shrink_to(KEPT);
-        }
-        Some((bytes, result))
-    }
 }
 
 /// The half of the stage on the loop.
@@ -333,98 +296,5 @@ impl<M: Message + Send> VerifyStage<M> for Threads<M> {
 
     fn checked(&self) -> Checked {
         self.checked.iter().copied().sum()
-    }
-}
-
-/// A worker of [`Threads`], to be run on a thread of its own.
-pub struct Worker<M> {
-    id: usize,
-    decoder: Decoder,
-    gather: Gather,
-    queue: Receiver<Command>,
-    done: Sender<Done<M>>,
-    shared: Arc<Shared>,
-    /// Which filter it has.
-    filters: u64,
-}
-
-/// What a worker gathers.
-struct Batch<M> {
-    waiting: Vec<(Ticket, Held<M>)>,
-    outcomes: Outcomes<M>,
-    signatures: usize,
-    frames: usize,
-    bytes: usize,
-}
-
-impl<M> Default for Batch<M> {
-    fn default() -> Self {
-        Self { waiting: vec![], outcomes: vec![], signatures: 0, frames: 0, bytes: 0 }
-    }
-}
-
-impl<M: Message + Send> Worker<M> {
-    /// Verifies until the stage is dropped.
-    pub fn run(mut self) {
-        while let Ok(first) = self.queue.recv() {
-            let mut batch = Batch::default();
-            self.admit(first, &mut batch);
-            while !self.gather.is_full(batch.signatures, batch.frames, batch.bytes) {
-                match self.queue.try_recv() {
-                    Ok(command) => self.admit(command, &mut batch),
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-                }
-            }
-            self.hand_back(&mut batch.outcomes);
-            self.decoder.decide(batch.waiting.iter_mut().map(|(_, held)| held));
-            let finish = |(ticket, held): (Ticket, Held<M>)| (ticket, held.finish());
-            batch.outcomes.extend(batch.waiting.into_iter().map(finish));
-            self.hand_back(&mut batch.outcomes);
-        }
-    }
-
-    fn admit(&mut self, command: Command, batch: &mut Batch<M>) {
-        let frames = match command {
-            Command::Verify(frames) => frames,
-            Command::Membership(membership) => return self.decoder.set_membership(membership),
-        };
-        for (ticket, bytes) in frames {
-            self.take_filter();
-            batch.frames += 1;
-            batch.bytes += ticket.bytes;
-            match self.decoder.admit(ticket.from, &bytes) {
-                Err(dropped) => batch.outcomes.push((ticket, Err(dropped))),
-                Ok(Step::Done(inbound)) => batch.outcomes.push((ticket, Ok(inbound))),
-                Ok(Step::Held(mut held)) => {
-                    batch.signatures += held.signatures().map_or(0, |signatures| signatures.len());
-                    batch.waiting.push((ticket, held));
-                }
-            }
-        }
-    }
-
-    /// Takes the filter that is published, when it is another one.
-    fn take_filter(&mut self) {
-        let filters = self.shared.filters.load(Ordering::Acquire);
-        if filters != self.filters {
-            self.filters = filters;
-            let published = self.shared.filter.lock().unwrap_or_else(PoisonError::into_inner);
-            self.decoder.set_filter(&published);
-        }
-    }
-
-    /// Gives outcomes to the loop, and wakes it unless it was told already.
-    fn hand_back(&mut self, outcomes: &mut Outcomes<M>) {
-        if outcomes.is_empty() {
-            return;
-        }
-        let outcomes = std::mem::take(outcomes);
-        let (worker, checked) = (self.id, self.decoder.checked());
-        // When the stage is gone, so will be the queue.
-        if self.done.send(Done { outcomes, worker, checked }).is_ok()
-            && !self.shared.told.swap(true, Ordering::AcqRel)
-        {
-            (self.shared.wake)();
-        }
     }
 }

@@ -116,7 +116,7 @@ impl<P: Protocol> OrderStage<P> {
     /// have come yet. `wake` is called, on any thread, when there is something to
     /// [`Self::verify`].
     #[must_use]
-    pub(crate) fn verify_on_threads(
+    pub fn verify_on_threads(
         &mut self,
         settings: &VerifySettings,
         wake: impl Fn() + Send + std::marker::Sync + 'static,
@@ -129,7 +129,7 @@ impl<P: Protocol> OrderStage<P> {
     }
 
     /// All frames that are at hand were handed in.
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         self.publish();
         self.verify.flush();
     }
