@@ -65,14 +65,14 @@ fn every_reason_is_given_for_its_own_mistake() {
     for (op, reason) in cases {
         let refused = run(&mut store, std::slice::from_ref(&op));
         assert_eq!(refused, [Reply::Rejected(reason)], "{op:?}");
-        assert_eq!(store.check(&op).unwrap_err().0, reason.to_string());
+        assert_eq!(store.pre_check().check(&op).unwrap_err().0, reason.to_string());
         assert!(store.query(&op).is_err(), "{op:?}");
         seen.insert(reason);
     }
     assert_eq!(store.state_digest(), before, "nothing was changed");
     assert_eq!(seen, Reject::ALL.iter().copied().collect(), "no reason is left out");
     let widest = Command::Put { key: "four".into(), value: "sixsix".into() }.to_bytes();
-    store.check(&widest).unwrap();
+    store.pre_check().check(&widest).unwrap();
     assert_eq!(run(&mut store, &[widest]), [Reply::Stored { replaced: false }]);
 }
 

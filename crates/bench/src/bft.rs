@@ -103,6 +103,8 @@ pub struct BftReport {
     pub one_client: Option<OneClient>,
     /// Processor time that each replica used for a request.
     pub cpu_us_per_request_per_replica: Vec<f64>,
+    /// That of the loop's thread alone.
+    pub loop_cpu_us_per_request_per_replica: Vec<f64>,
     /// The memory of each replica at the end; with threads, that of the one process.
     pub rss_mb: Vec<f64>,
     /// The same after each minute, and at the end.
@@ -316,8 +318,17 @@ struct Context<'a> {
 
 /// Processor time of each replica for a request, of this many requests, in microseconds.
 pub(crate) fn cpu_us_per_request(before: &[Usage], after: &[Usage], requests: u64) -> Vec<f64> {
+    per_request(before, after, requests, |used| used.cpu)
+}
+
+fn per_request(
+    before: &[Usage],
+    after: &[Usage],
+    requests: u64,
+    cpu: impl Fn(&Usage) -> Duration,
+) -> Vec<f64> {
     let cpu = |(before, after): (&Usage, &Usage)| {
-        let used = after.cpu.saturating_sub(before.cpu);
+        let used = cpu(after).saturating_sub(cpu(before));
         round(used.as_secs_f64() * 1e6 / requests.max(1) as f64, 3)
     };
     before.iter().zip(after).map(cpu).collect()
@@ -348,6 +359,9 @@ impl Context<'_> {
             latency_us: outcome.latency.latency(),
             one_client: None,
             cpu_us_per_request_per_replica: cpu_us_per_request(before, after, requests),
+            loop_cpu_us_per_request_per_replica: per_request(before, after, requests, |used| {
+                used.loop_cpu
+            }),
             rss_mb: after.iter().map(|used| round(used.rss_mb(), 1)).collect(),
             rss_mb_at: memory.clone(),
             rss_growth: (memory.len() > 1).then(|| round(growth, 3)),
@@ -370,7 +384,7 @@ mod tests {
     #[test]
     fn memory_is_the_mean_of_the_last_looks() {
         let look = |mb: u64| {
-            let used = |mb| Usage { cpu: Duration::ZERO, rss_bytes: mb << 20 };
+            let used = |mb| Usage { rss_bytes: mb << 20, ..Usage::default() };
             vec![used(mb), used(100)]
         };
         let mb = |looks: &[Vec<Usage>]| at(Duration::from_secs(61), looks).rss_mb;

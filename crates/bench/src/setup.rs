@@ -193,6 +193,7 @@ impl Setup {
                 other => other.to_string(),
             },
             layout: spec.layout.under(spec.durability).to_string(),
+            verify_threads: spec.verify_threads,
             size: *size,
             reply: *reply,
             package: *package,
@@ -221,6 +222,8 @@ pub struct Settings {
     pub durability: String,
     /// Which stages have a thread of their own.
     pub layout: String,
+    /// How many threads of their own verify; 0 for the loop's thread.
+    pub verify_threads: usize,
     /// Bytes of a request.
     pub size: usize,
     /// Bytes of a result.

@@ -26,7 +26,7 @@ mod votes;
 pub use kind::{ProtocolFacts, ProtocolKind, Reading, RecoverError, Recovery, Setup};
 pub use pool::{Admitted, PoolLimits, RequestPool};
 pub use protocol::{
-    Awaited, Delivery, Effect, Event, Evidence, Floor, Instant, Learning, MAX_BATCH, MAX_PACKAGE,
-    PersistId, Protocol, Settings, SettingsError, Status,
+    Awaited, Delivery, Effect, Event, Evidence, Floor, Horizon, Instant, Learning, MAX_BATCH,
+    MAX_PACKAGE, PersistId, Protocol, Settings, SettingsError, Status,
 };
 pub use votes::{HostVotes, Phase, Recorded, Vote, VoteTable};

@@ -234,12 +234,17 @@ impl RequestPool {
         // One below its share is let in for as long as there is any room at all.
         let held = self.clients.get(&client).map_or(0, |client| client.ops);
         let clients = self.active + usize::from(held == 0);
-        let room = self.ops < self.limits.total_ops && self.bytes < self.limits.total_bytes;
-        if room && held < (limit / clients.max(1)).max(1) {
+        if !self.is_full() && held < (limit / clients.max(1)).max(1) {
             return None;
         }
         self.measured.declined(1);
         Some(self.measured.hint(self.queued_ops))
+    }
+
+    /// Whether no new package finds room, whosever it is.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.ops >= self.limits.total_ops || self.bytes >= self.limits.total_bytes
     }
 
     /// After how long one that found no room may retry.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_crypto::Verified;
+use tercio_crypto::{Counted, Verified};
 use tercio_types::{
     CertifiedCheckpoint, Checkpoint, CheckpointField, ClientId, Digest, Height, Membership,
     Package, ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, View,
@@ -59,14 +59,8 @@ pub enum Event<M> {
     Request(Verified<Received<Request>>),
     /// A client's package that another replica forwarded.
     Forwarded(Verified<Received<Forward>>),
-    /// Votes that were verified and counted before they came here (by a network card): all of
-    /// `voters` voted so. Comes only from the replica's own counting stage, never off the wire.
-    Counted {
-        /// What they voted.
-        vote: Vote,
-        /// Who.
-        voters: ReplicaSet,
-    },
+    /// Votes that the verify stage counted (on a network card) before they came here.
+    Counted(Counted<Vote>),
     /// [`Protocol::deadline`] has passed.
     Timeout,
     /// All records up to this one are durable.
@@ -397,10 +391,19 @@ impl fmt::Display for Learning {
     }
 }
 
+/// Messages of these kinds with a number above [`Self::last`] are dropped, whatever they say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Horizon {
+    /// The kinds: those of a sequence number.
+    pub kinds: &'static [Kind],
+    /// The last number that is of use.
+    pub last: SeqNum,
+}
+
 /// An ordering protocol.
 pub trait Protocol: Send {
     /// What its replicas say to each other.
-    type Message: Message + Clone + fmt::Debug + Send;
+    type Message: Message + Clone + fmt::Debug + Send + 'static;
 
     /// Takes an event. Effects are to be polled before the next one.
     fn handle(&mut self, event: Event<Self::Message>, now: Instant);
@@ -425,8 +428,20 @@ pub trait Protocol: Send {
         None
     }
 
-    /// Whether a message of this kind with this number would be dropped whatever it says. Asked
-    /// before it is verified, so that dropping it costs little; it counts as dropped then.
+    /// Whether no new package finds room, whosever it is. Published, so that no package is verified
+    /// in vain.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// Which messages would be dropped for their number whatever they say. Published, so that none
+    /// of them is verified.
+    fn horizon(&self) -> Horizon {
+        Horizon::default()
+    }
+
+    /// Whether a message of this kind with this number lies beyond the horizon; it counts as dropped
+    /// then.
     fn passes_over(&mut self, kind: Kind, seq: SeqNum) -> bool {
         let _ = (kind, seq);
         false

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tercio_consensus::pbft::PbftMessage;
 use tercio_consensus::*;
+use tercio_crypto::Counted;
 use tercio_types::*;
 
 const MOMENT: Duration = Duration::from_millis(20);
@@ -238,12 +239,34 @@ fn n7_counted_quorums_stand_for_votes() {
         PbftMessage::PrePrepare { batch, .. } => batch.digest,
         other => panic!("{other:?}"),
     };
-    let voters: ReplicaSet = [ReplicaId(1), ReplicaId(2)].into_iter().collect();
-    for phase in [Phase::Prepare, Phase::Commit] {
-        let vote = Vote { phase, view: View(0), seq: SeqNum(1), digest };
-        net.handle(3, Event::Counted { vote, voters });
+    let (view, seq) = (View(0), SeqNum(1));
+    let vote = |message: &PbftMessage| match *message {
+        PbftMessage::Prepare { view, seq, digest } => {
+            Vote { phase: Phase::Prepare, view, seq, digest }
+        }
+        PbftMessage::Commit { view, seq, digest } => {
+            Vote { phase: Phase::Commit, view, seq, digest }
+        }
+        ref other => panic!("{other:?}"),
+    };
+    for message in
+        [PbftMessage::Prepare { view, seq, digest }, PbftMessage::Commit { view, seq, digest }]
+    {
+        let votes = [1, 2].map(|from| {
+            let frame = net.frame(from, &message);
+            net.verify(3, &frame)
+        });
+        let counted = Counted::of(&votes, |received| vote(&received.message)).unwrap();
+        assert_eq!(counted.voters(), [ReplicaId(1), ReplicaId(2)].into_iter().collect());
+        net.handle(3, Event::Counted(counted));
     }
     assert_eq!(net.log(3).len(), 1);
+    // Votes for different things are no count, nor are none.
+    let other = PbftMessage::Commit { view: View(1), seq, digest };
+    let votes = [net.frame(1, &other), net.frame(2, &PbftMessage::Commit { view, seq, digest })]
+        .map(|frame| net.verify(3, &frame));
+    assert!(Counted::of(&votes, |received| vote(&received.message)).is_none());
+    assert!(Counted::of(&votes[..0], |received| vote(&received.message)).is_none());
 }
 
 /// C1, C2, W1: checkpoints become stable and let go of everything below.
@@ -342,6 +365,8 @@ fn w2_what_is_passed_over_would_be_dropped() {
             let before = refused(&net);
             let passed = net.peer(1).pbft.passes_over(kind, SeqNum(number));
             assert_eq!(passed, seq.0 > last, "{message:?}");
+            let Horizon { kinds, last } = net.peer(1).pbft.horizon();
+            assert_eq!(passed, kinds.contains(&kind) && number > last.0, "{message:?}");
             assert_eq!(refused(&net) - before, u64::from(passed), "it counts as dropped");
             let message = net.verify(1, &frame);
             net.handle(1, Event::Message(message));

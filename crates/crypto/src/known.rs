@@ -8,14 +8,20 @@
 //! Only good signatures are cached: a bad one costs its sender's standing alone, and anybody can make
 //! as many as there are numbers. A good one costs its signer a signature and us a verification, so a
 //! flood of them evicts others, and these are verified again, which is what happened anyway.
+//!
+//! Clones share the cache, so that threads which verify for one principal know of each other's
+//! work. Two that meet a new signature at the same moment both verify it.
 
 use crate::hash;
 use crate::verified::Signed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tercio_types::{Digest, Suite};
 
 /// Sets (rows) of the cache, and the ways of each: a megabyte in all.
 const ROWS: usize = 4096;
 const WAYS: usize = 8;
+/// Each lock has every so-many-th row.
+const STRIPES: usize = 64;
 
 /// What stands for key, text and signature: their SHA-256, whatever hash the suite has, since
 /// nobody else ever sees it. Two that have the same would be a collision of SHA-256.
@@ -33,31 +39,48 @@ impl Signed {
 /// The names of signatures that were found good. A name's first bytes tell its row, and a row
 /// evicts its oldest: of the last 8,192 that came, two on the average share a row, and all but one
 /// or two in a thousand are there.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct KnownGood {
-    /// Each row's names, the youngest first; where there is none yet, [`Digest::NULL`], which is
-    /// nobody's name. Made when the first comes.
-    rows: Vec<[Name; WAYS]>,
+    stripes: Arc<[Mutex<Rows>; STRIPES]>,
 }
 
-fn row_of(name: &Name) -> usize {
-    usize::from(u16::from_le_bytes([name.0[0], name.0[1]])) % ROWS
+/// Each row's names, the youngest first; where there is none yet, [`Digest::NULL`], which is
+/// nobody's name. Made when the first comes.
+type Rows = Vec<[Name; WAYS]>;
+
+impl Default for KnownGood {
+    fn default() -> Self {
+        Self { stripes: Arc::new(std::array::from_fn(|_| Mutex::default())) }
+    }
 }
 
 impl KnownGood {
-    /// Whether it is among them.
-    pub(crate) fn contains(&self, name: &Name) -> bool {
-        self.rows.get(row_of(name)).is_some_and(|row| row.contains(name))
+    /// The stripe of a name, and its row in there.
+    fn place(&self, name: &Name) -> (MutexGuard<'_, Rows>, usize) {
+        let row = usize::from(u16::from_le_bytes([name.0[0], name.0[1]])) % ROWS;
+        // A row is good at any moment, so a thread that panicked spoilt none.
+        let stripe = self.stripes[row % STRIPES].lock().unwrap_or_else(PoisonError::into_inner);
+        (stripe, row / STRIPES)
     }
 
-    /// Takes one that was found good, and was not among them.
-    pub(crate) fn insert(&mut self, name: Name) {
-        if self.rows.is_empty() {
-            self.rows = vec![[Digest::NULL; WAYS]; ROWS];
+    /// Whether it is among them.
+    pub(crate) fn contains(&self, name: &Name) -> bool {
+        let (rows, at) = self.place(name);
+        rows.get(at).is_some_and(|row| row.contains(name))
+    }
+
+    /// Takes one that was found good.
+    pub(crate) fn insert(&self, name: Name) {
+        let (mut rows, at) = self.place(&name);
+        if rows.is_empty() {
+            *rows = vec![[Digest::NULL; WAYS]; ROWS / STRIPES];
         }
-        let row = &mut self.rows[row_of(&name)];
-        row.rotate_right(1);
-        row[0] = name;
+        let row = &mut rows[at];
+        // Another thread may have found it good meanwhile.
+        if !row.contains(&name) {
+            row.rotate_right(1);
+            row[0] = name;
+        }
     }
 }
 
@@ -71,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_last_are_remembered_and_memory_is_bounded() {
-        let mut known = KnownGood::default();
+        let known = KnownGood::default();
         assert!(!known.contains(&name(0)) && !known.contains(&Digest::NULL));
         let all = 10 * ROWS * WAYS;
         (0..all).for_each(|i| known.insert(name(i)));
@@ -79,6 +102,8 @@ mod tests {
         assert_eq!(last(100), 100);
         assert!(last(8192) > 8192 * 995 / 1000, "{}", last(8192));
         assert_eq!(last(all), ROWS * WAYS, "no more than there are places");
-        assert_eq!(known.rows.capacity(), ROWS);
+        let capacity = |rows: &Mutex<Rows>| rows.lock().unwrap().capacity();
+        assert_eq!(known.stripes.iter().map(capacity).sum::<usize>(), ROWS);
+        assert!(known.clone().contains(&name(all - 1)), "clones share it");
     }
 }

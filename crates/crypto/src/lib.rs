@@ -2,7 +2,7 @@
 //!
 //! A [`Keyring`] is one principal's view of the keys of an epoch: it authenticates what the
 //! principal sends and checks what others sent. What it has checked is a [`Verified`] value, which
-//! nothing else can make; consensus accepts nothing else.
+//! nothing else can make, and [`Counted`] what was counted of those; consensus accepts nothing else.
 //!
 //! Normal-case messages carry MACs: HMAC cut to 16 bytes over 52 bytes, from keys derived once, with
 //! their midstates kept. What must convince a third party is signed. Hash, key agreement and the
@@ -14,6 +14,7 @@
 //! to have sent them.
 
 pub mod agreement;
+mod counted;
 mod hash;
 mod keyring;
 mod known;
@@ -27,6 +28,7 @@ pub mod sm2;
 mod sm3;
 mod verified;
 
+pub use counted::Counted;
 pub use hash::{Hasher, hash};
 pub use keyring::{Instance, Keyring, Reject, Signer, verify_signed};
 pub use mac::MacKey;

@@ -68,6 +68,17 @@ pub struct Checked {
     pub spared: u64,
 }
 
+impl std::iter::Sum for Checked {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            signatures: sum.signatures + one.signatures,
+            batches: sum.batches + one.batches,
+            passes: sum.passes + one.passes,
+            spared: sum.spared + one.spared,
+        })
+    }
+}
+
 /// The fewest Ed25519 signatures that are cheaper together than one by one.
 const TOGETHER: usize = 4;
 /// How many signatures of a key are checked one by one after a bad one.

@@ -50,6 +50,8 @@ pub struct Spec {
     pub durability: Durability,
     /// Which stages have a thread of their own.
     pub layout: Layout,
+    /// How many threads of their own verify; 0 for the loop's thread.
+    pub verify_threads: usize,
     /// The most operations of a batch.
     pub batch_ops: usize,
     /// The most batches in flight.
@@ -80,6 +82,7 @@ impl Spec {
             signing: None,
             durability: Durability::Memory,
             layout: Layout::AllInOne,
+            verify_threads: 0,
             batch_ops: tercio_consensus::Settings::default().batch_ops,
             pipeline: tercio_consensus::Settings::default().pipeline,
             retain_bytes: None,
@@ -156,9 +159,13 @@ impl Spec {
         let retain = self.retain_bytes.map(|bytes| {
             format!("\n[retain]\nbytes = {bytes}\n\n[ledger]\nblocks_per_segment = 16\n")
         });
+        let verify = match self.verify_threads {
+            0 => String::new(),
+            threads => format!("\n[verify]\nthreads = {threads}\n"),
+        };
         format!(
             "layout = \"{}\"\ndurability = \"{}\"\n\n[consensus]\nbatch_ops = {}\n\
-             pipeline = {}\n{}",
+             pipeline = {}\n{verify}{}",
             self.layout,
             self.durability,
             self.batch_ops,
@@ -343,6 +350,7 @@ impl Network {
         node.consensus.batch_ops = spec.batch_ops;
         node.consensus.pipeline = spec.pipeline;
         node.durability = spec.durability;
+        node.verify.threads = spec.verify_threads;
         ReplicaConfig { layout: spec.layout, ..ReplicaConfig::new(node, socket) }
     }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct Usage {
     /// Processor time, of all threads, in user and kernel mode.
     pub cpu: Duration,
+    /// That of a replica's loop alone; zero where there is none.
+    pub loop_cpu: Duration,
     /// Resident memory, in bytes.
     pub rss_bytes: u64,
 }
@@ -35,7 +37,25 @@ pub fn of_process(pid: u32) -> io::Result<Usage> {
         .ok_or_else(|| unreadable("VmRSS"))?;
     let rss_kib: u64 = rss_kib;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    Ok(Usage { cpu: cpu_of_stat(&stat)?, rss_bytes: rss_kib << 10 })
+    let loop_cpu = of_threads(pid, |name| name.ends_with(LOOP))?;
+    Ok(Usage { cpu: cpu_of_stat(&stat)?, loop_cpu, rss_bytes: rss_kib << 10 })
+}
+
+/// How the name of a replica's loop ends.
+const LOOP: &str = "-loop";
+
+/// Processor time of the threads of process `pid` with such names.
+fn of_threads(pid: u32, is_one: impl Fn(&str) -> bool) -> io::Result<Duration> {
+    let mut cpu = Duration::ZERO;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?.path();
+        // A thread may end while we look.
+        let read = |file| fs::read_to_string(task.join(file)).unwrap_or_default();
+        if is_one(read("comm").trim_end()) {
+            cpu += cpu_of_stat(&read("stat")).unwrap_or_default();
+        }
+    }
+    Ok(cpu)
 }
 
 /// What the threads of this process whose names begin with `prefix` have used until now; the memory
@@ -44,17 +64,10 @@ pub fn of_process(pid: u32) -> io::Result<Usage> {
 /// # Errors
 /// When the system keeps no `/proc`.
 pub fn of_own_threads(prefix: &str) -> io::Result<Usage> {
-    let whole = of_process(std::process::id())?;
-    let mut cpu = Duration::ZERO;
-    for task in fs::read_dir("/proc/self/task")? {
-        let task = task?.path();
-        // A thread may end while we look.
-        let read = |file| fs::read_to_string(task.join(file)).unwrap_or_default();
-        if read("comm").starts_with(prefix) {
-            cpu += cpu_of_stat(&read("stat")).unwrap_or_default();
-        }
-    }
-    Ok(Usage { cpu, ..whole })
+    let pid = std::process::id();
+    let cpu = of_threads(pid, |name| name.starts_with(prefix))?;
+    let loop_cpu = of_threads(pid, |name| name.starts_with(prefix) && name.ends_with(LOOP))?;
+    Ok(Usage { cpu, loop_cpu, ..of_process(pid)? })
 }
 
 /// User and kernel time out of a line of `/proc/PID/stat`. The second field, the program's name,
@@ -90,6 +103,40 @@ mod tests {
         }
         let after = of_process(pid).unwrap();
         assert!(after.cpu - before.cpu >= Duration::from_millis(30), "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn a_loop_is_told_from_other_threads() {
+        use std::sync::mpsc::channel;
+        let (burnt, ends) = channel();
+        let threads: Vec<_> = [("used-7-loop", 80), ("used-7-verify-0", 40)]
+            .into_iter()
+            .map(|(name, ms)| {
+                let ((release, released), burnt) = (channel::<()>(), burnt.clone());
+                let run = move || {
+                    let start = crate::thread_cpu();
+                    while crate::thread_cpu() - start < Duration::from_millis(ms) {
+                        std::hint::spin_loop();
+                    }
+                    burnt.send(()).unwrap();
+                    // It counts as long as it is there.
+                    let _ = released.recv();
+                };
+                let thread = std::thread::Builder::new().name(name.into()).spawn(run).unwrap();
+                (thread, release)
+            })
+            .collect();
+        (0..2).for_each(|_| ends.recv().unwrap());
+        let used = of_own_threads("used-7-").unwrap();
+        // The kernel counts in ticks.
+        let ms = Duration::from_millis;
+        assert!(used.loop_cpu >= ms(50), "{used:?}");
+        assert!(used.cpu - used.loop_cpu >= ms(20) && used.loop_cpu < used.cpu, "{used:?}");
+        assert_eq!(of_own_threads("used-8-").unwrap().loop_cpu, Duration::ZERO);
+        for (thread, release) in threads {
+            drop(release);
+            thread.join().unwrap();
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ const MIN_SERVE_BYTES: u64 = 1 << 20;
 /// client that has one in flight, so that replicas stay awake for the next.
 const POLL: Duration = Duration::from_micros(200);
 const MAX_POLL_US: u64 = 10_000;
+/// More threads than any machine has cores to spare for a replica.
+const MAX_VERIFY_THREADS: usize = 64;
 
 /// Where a replica writes.
 #[derive(Clone, Debug)]
@@ -119,7 +121,7 @@ entry!(CatchUpEntry {
     state_after: u64,
     serve_bytes: At<u64>,
 });
-entry!(VerifyEntry { batch: At<usize>, gather_us: At<u64>, sm2: At<String> });
+entry!(VerifyEntry { threads: At<usize>, batch: At<usize>, gather_us: At<u64>, sm2: At<String> });
 
 fn set<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
@@ -209,6 +211,13 @@ impl CatchUpEntry {
 
 impl VerifyEntry {
     fn apply(self, source: &Source<'_>, settings: &mut VerifySettings) -> Result<(), FileError> {
+        if let Some(threads) = &self.threads {
+            if *threads.get() > MAX_VERIFY_THREADS {
+                let what = format!("must be at most {MAX_VERIFY_THREADS}; 0 for the loop's thread");
+                return Err(source.at(threads, what));
+            }
+            settings.threads = *threads.get();
+        }
         if let Some(batch) = &self.batch {
             if !(1..=4096).contains(batch.get()) {
                 return Err(source.at(batch, "must be 1 to 4096"));

@@ -48,6 +48,8 @@ pub struct VerifySettings {
     /// How long a frame waits for company at most while others keep coming. One that comes alone
     /// does not wait. A [`Node`] has no use for it: there frames wait until [`Node::step`].
     pub gather: Duration,
+    /// How many threads of their own verify; 0 for the loop's thread. A [`Node`] has no threads.
+    pub threads: usize,
     /// The arithmetic for SM2. Opening a replica fails when the processor does not have it.
     pub sm2: Backend,
 }
@@ -55,7 +57,7 @@ pub struct VerifySettings {
 impl Default for VerifySettings {
     fn default() -> Self {
         let (batch, gather) = (Gather::default(), Duration::from_micros(200));
-        Self { batch, gather, sm2: Backend::best() }
+        Self { batch, gather, threads: 0, sm2: Backend::best() }
     }
 }
 

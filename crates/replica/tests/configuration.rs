@@ -89,10 +89,14 @@ fn replicas_settings() {
 #[test]
 fn how_signatures_are_checked() {
     let read = |lines: &str| replica(&format!("replica = 1\n[verify]\n{lines}\n"));
+    assert_eq!(read("").unwrap().node.verify.threads, 0);
+    assert_eq!(read("threads = 64").unwrap().node.verify.threads, 64);
     let verify = read("batch = 1\ngather_us = 0\nsm2 = \"scalar\"").unwrap().node.verify;
     assert_eq!((verify.batch.signatures, verify.gather), (1, Duration::ZERO));
     assert_eq!(verify.sm2, Backend::Scalar);
     for (bad, why) in [
+        ("threads = 65", "tercio.toml:3: threads: must be at most 64"),
+        ("threads = -1", "tercio.toml:3:"),
         ("batch = 0", "tercio.toml:3: batch: must be 1 to 4096"),
         ("batch = 4097", "must be 1 to 4096"),
         ("gather_us = 10001", "tercio.toml:3: gather_us: must be at most 10000"),

@@ -17,7 +17,11 @@ const DURABILITIES: [Durability; 3] =
 
 /// Orders, restarts one replica after a crash and all in an orderly way, and orders again.
 fn life(layout: Layout, durability: Durability) {
-    let mut net = Network::start(4, layout, durability);
+    life_of(Network::start(4, layout, durability));
+}
+
+fn life_of(mut net: Network) {
+    let (layout, durability) = (net.layout, net.durability);
     let mut client = net.client(CLIENT);
     for i in 1..=20 {
         assert_eq!(number(&client.call(Bytes::from_static(b"op")).unwrap()), i);
@@ -45,6 +49,16 @@ fn life(layout: Layout, durability: Durability) {
         states.iter().all(|s| *s == states[0] && s.is_some_and(|(height, _)| height.0 == 41))
     });
     assert!(net.running().all(ReplicaHandle::is_running));
+}
+
+/// With verification on threads of its own, under every layout.
+#[test]
+fn verify_apart() {
+    let layouts = [Layout::AllInOne, Layout::ExecutionApart, Layout::LogApart, Layout::BothApart];
+    for layout in layouts {
+        let tune = |node: &mut NodeSettings| node.verify.threads = 2;
+        life_of(Network::with(4, layout, Durability::Memory, tune, counter));
+    }
 }
 
 #[test]

@@ -173,7 +173,20 @@ fn a_replica_runs_says_where_it_stands_and_stops() {
 fn bft_reports_every_figure_and_setting() {
     for (arguments, processes, pace) in [
         (&["--rate", "500"][..], true, "open"),
-        (&["--closed", "--threads", "--auth", "ed25519", "--package", "8"], false, "closed"),
+        (
+            &[
+                "--closed",
+                "--threads",
+                "--auth",
+                "ed25519",
+                "--package",
+                "8",
+                "--verify-threads",
+                "2",
+            ],
+            false,
+            "closed",
+        ),
         (&["--closed", "--trials", "2", "--one-client", "--durability", "group"], true, "closed"),
         (&["--rate", "200", "--durability", "group:5", "--layout", "both-apart"], true, "open"),
     ] {
@@ -188,10 +201,14 @@ fn bft_reports_every_figure_and_setting() {
         assert!(json["throughput_rps"].as_f64().unwrap() > 0.0, "{json}");
         assert_eq!(json["settings"]["processes"], processes);
         assert_eq!(json["settings"]["pace"], pace);
+        let verify = if arguments.contains(&"--verify-threads") { 2 } else { 0 };
+        assert_eq!(json["settings"]["verify_threads"], verify);
         assert_eq!(json["offered_rps"].is_null(), pace == "closed");
         assert_eq!(json["backlog"].is_null(), pace == "closed");
         assert!(json["latency_us"]["p50"].as_f64().unwrap() > 0.0);
-        for list in ["cpu_us_per_request_per_replica", "rss_mb"] {
+        for list in
+            ["cpu_us_per_request_per_replica", "loop_cpu_us_per_request_per_replica", "rss_mb"]
+        {
             assert_eq!(json[list].as_array().unwrap().len(), 4, "{list}");
         }
         assert!(json["rss_mb"][3].as_f64().unwrap() > 1.0);

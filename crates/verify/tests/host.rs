@@ -1,69 +1,23 @@
 //! What comes through verification, what does not, and that each drop is counted by its reason.
 
+use crate::common::{CLIENT, Signers, Word, of_replica, package, replica, ring, secret, spoilt};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tercio_crypto::{Claim, Instance, Keyring, SecretKey};
-use tercio_types::{
-    Attested, AttestedKind, Authenticator, ChainId, ClientId, ClientInfo, Epoch, FaultModel,
-    Member, Membership, OpKind, Package, Principal, ReplicaId, RequestSeq, SignatureBytes, Suite,
-    Tag,
+use std::time::Duration;
+use tercio_types::{ClientId, Principal, SignatureBytes, Tag};
+use tercio_verify::{
+    Dropped, Filter, Filtered, Gather, HostVerify, Inbound, Outcome, Plain, VerifyStage,
 };
-use tercio_verify::{Dropped, Gather, HostVerify, Inbound, Outcome, Plain};
-use tercio_wire::{
-    Carries, DecodeError, Forward, Frame, Key, Kind, Message, encode_package_content,
-    package_from_content, request_key,
-};
-
-/// The first of the clients.
-const CLIENT: ClientId = ClientId(3);
-const CLIENTS: u8 = 10;
-const SUITE: Suite = Suite::Sha256Ed25519;
-
-/// A protocol of one message that is its kind.
-#[derive(Clone, Debug)]
-struct Word(u8);
-
-impl Message for Word {
-    fn from_frame(frame: &Frame, _suite: Suite) -> Result<Self, DecodeError> {
-        Ok(Self(frame.key.kind.0))
-    }
-
-    fn carries(&self) -> Carries {
-        Carries::Macs
-    }
-
-    fn inner_claims(&self, _suite: Suite, _claim: &mut dyn FnMut(Claim<'_>)) {}
-
-    fn parts(&self, sender: ReplicaId, _suite: Suite) -> (Key, Bytes, Option<SignatureBytes>) {
-        let digest = tercio_types::Digest([7; 32]);
-        (Key::of_replica(Kind(self.0), sender, 0, 0, digest), Bytes::new(), None)
-    }
-}
-
-fn secret(i: u8) -> SecretKey {
-    SecretKey::from_seed([i + 1; 32])
-}
-
-fn membership() -> Arc<Membership> {
-    let members =
-        (0..4).map(|i| Member { key: secret(i).public(), address: String::new() }).collect();
-    let client = |i: u8| (ClientId(3 + u64::from(i)), ClientInfo::new(secret(50 + i).public()));
-    let clients = (0..CLIENTS).map(client).collect();
-    let (chain, model) = (ChainId([1; 32]), FaultModel::Byzantine);
-    Arc::new(Membership::new(chain, Epoch(0), SUITE, model, members, clients).unwrap())
-}
-
-fn ring(me: Principal, secret: SecretKey) -> Keyring {
-    Keyring::new(me, secret, membership(), Instance::default())
-}
-
-fn replica(i: u16) -> Principal {
-    Principal::Replica(ReplicaId(i))
-}
+use tercio_wire::{DecodeError, Forward, Frame, Kind, request_key};
 
 fn verifier() -> HostVerify<Word> {
-    HostVerify::new(ring(replica(1), secret(1)), Gather::default())
+    gathering(Gather::default())
+}
+
+/// One with whom a frame waits for company for 200 us.
+fn gathering(gather: Gather) -> HostVerify<Word> {
+    HostVerify::new(ring(replica(1), secret(1)), gather, Duration::from_micros(200))
 }
 
 /// What comes of a frame when nothing else is at hand.
@@ -72,25 +26,23 @@ fn receive(
     from: Principal,
     bytes: &Bytes,
 ) -> Result<Inbound<Word>, Dropped> {
-    verifier.receive(from, bytes).unwrap_or_else(|| verifier.decide().pop().expect("it waited").1)
+    submit(verifier, from, bytes).unwrap_or_else(|| decide(verifier).pop().expect("it waited").1)
 }
 
-/// A package of the client under MACs, and the content that the client sends.
-fn package() -> (Package, Bytes) {
-    let (first, kind, replier) = (RequestSeq(1), OpKind::User, ReplicaId(0));
-    let ops = [Bytes::from_static(b"operation")];
-    let mut content = Vec::new();
-    encode_package_content(CLIENT, first, kind, replier, &ops, &mut content);
-    let (content, auth) = (Bytes::from(content), Authenticator::Mac(Tag::default()));
-    let mut package = package_from_content(&content, auth, SUITE).unwrap();
-    let client = ring(Principal::Client(CLIENT), secret(50));
-    package.auth = client.mac_vector(&request_key(&package).to_array());
-    (package, content)
+/// What comes of a frame at once.
+fn submit(
+    verifier: &mut HostVerify<Word>,
+    from: Principal,
+    bytes: &Bytes,
+) -> Option<Result<Inbound<Word>, Dropped>> {
+    verifier.submit(from, bytes, Duration::ZERO);
+    verifier.poll().map(|(_, result)| result)
 }
 
-fn of_replica(message: &impl Message) -> Bytes {
-    let from = ring(replica(0), secret(0));
-    message.to_frame(ReplicaId(0), SUITE, |said| from.mac_vector(said)).to_bytes()
+/// What comes of all that waits.
+fn decide(verifier: &mut HostVerify<Word>) -> Vec<Outcome<Word>> {
+    verifier.work();
+    std::iter::from_fn(|| verifier.poll()).collect()
 }
 
 #[test]
@@ -200,48 +152,9 @@ fn each_drop_is_counted_by_its_reason() {
     assert_eq!(*verifier.dropped(), BTreeMap::from(counted));
 }
 
-/// Requests of many clients, each under its signature.
-struct Signers(Vec<Keyring>);
-
-impl Signers {
-    fn new() -> Self {
-        let of = |i: u8| ring(Principal::Client(ClientId(3 + u64::from(i))), secret(50 + i));
-        Self((0..CLIENTS).map(of).collect())
-    }
-
-    /// The i-th client's request of this number and size.
-    fn request(&self, i: usize, first: u64, size: usize) -> (Principal, Bytes) {
-        let Principal::Client(client) = self.0[i].me() else { unreachable!() };
-        let (first, kind, replier) = (RequestSeq(first), OpKind::User, ReplicaId(0));
-        let mut content = Vec::new();
-        let ops = [Bytes::from(vec![1; size])];
-        encode_package_content(client, first, kind, replier, &ops, &mut content);
-        let body = Bytes::from(content);
-        let nobodys = Authenticator::Mac(Tag::default());
-        let key = request_key(&package_from_content(&body, nobodys, SUITE).unwrap());
-        let auth = self.0[i].sign(&key.to_array()).into();
-        (self.0[i].me(), Frame { key, auth, body }.to_bytes())
-    }
-
-    /// A question, under MACs.
-    fn question(&self, i: usize, number: u64) -> (Principal, Bytes) {
-        let Principal::Client(client) = self.0[i].me() else { unreachable!() };
-        let (body, sender) = (Bytes::from_static(b"?"), tercio_wire::CLIENT_SENDER);
-        let digest = tercio_crypto::hash(SUITE, &[&body]);
-        let key = Key { kind: Kind::QUERY, flags: 0, sender, view: client.0, seq: number, digest };
-        let auth = self.0[i].mac_vector(&key.to_array());
-        (self.0[i].me(), Frame { key, auth, body }.to_bytes())
-    }
-}
-
-/// The signature of a frame, altered.
-fn spoilt(bytes: &Bytes) -> Bytes {
-    let frame = Frame::decode(bytes, SUITE).unwrap();
-    let Authenticator::Signature(signature) = &frame.auth else { panic!("a signed frame") };
-    let mut altered = signature.as_slice().to_vec();
-    altered[40] ^= 1;
-    let auth = SignatureBytes::new(&altered).unwrap().into();
-    Frame { auth, ..frame }.to_bytes()
+/// Whether a batch is due for what waits, though more frames come and no time has passed.
+fn is_batch(verifier: &HostVerify<Word>) -> bool {
+    verifier.is_due(false, Duration::ZERO)
 }
 
 /// Whose frame, and its number.
@@ -266,16 +179,16 @@ fn signatures_of_many_clients_are_checked_together() {
             let (from, bytes) = signers.request(i, number, 100);
             let bad = (i, number) == (2, 2);
             let bytes = if bad { spoilt(&bytes) } else { bytes };
-            assert!(verifier.receive(from, &bytes).is_none());
+            assert!(submit(&mut verifier, from, &bytes).is_none());
             expected.push((from, if bad { Err("bad_signature") } else { Ok(number) }));
         }
     }
-    assert!(verifier.waits() && !verifier.is_full());
-    let outcomes: Vec<_> = verifier.decide().iter().map(what).collect();
+    assert!(verifier.gathers() && !is_batch(&verifier));
+    let outcomes: Vec<_> = decide(&mut verifier).iter().map(what).collect();
     assert_eq!(outcomes, expected);
     assert_eq!((verifier.checked().signatures, verifier.checked().batches), (15, 1));
     assert_eq!(*verifier.dropped(), BTreeMap::from([("bad_signature", 1)]));
-    assert!(!verifier.waits() && verifier.decide().is_empty());
+    assert!(!verifier.gathers() && decide(&mut verifier).is_empty());
     assert_eq!(verifier.checked().batches, 1, "nothing waited");
 }
 
@@ -284,14 +197,14 @@ fn signatures_of_many_clients_are_checked_together() {
 fn frames_of_a_link_keep_their_order_and_others_do_not_wait() {
     let (mut verifier, signers) = (verifier(), Signers::new());
     let push = |verifier: &mut HostVerify<Word>, (from, bytes): (Principal, Bytes)| {
-        verifier.receive(from, &bytes).map(|result| what(&(from, result)).1)
+        submit(verifier, from, &bytes).map(|result| what(&(from, result)).1)
     };
     assert_eq!(push(&mut verifier, signers.question(0, 1)), Some(Ok(1)));
     assert_eq!(push(&mut verifier, signers.request(0, 2, 10)), None);
     assert_eq!(push(&mut verifier, signers.question(0, 3)), None);
     assert_eq!(push(&mut verifier, signers.question(1, 4)), Some(Ok(4)));
     assert_eq!(push(&mut verifier, signers.request(0, 5, 10)), None);
-    let numbers: Vec<_> = verifier.decide().iter().map(|outcome| what(outcome).1).collect();
+    let numbers: Vec<_> = decide(&mut verifier).iter().map(|outcome| what(outcome).1).collect();
     assert_eq!(numbers, [Ok(2), Ok(3), Ok(5)]);
     assert_eq!(push(&mut verifier, signers.question(0, 6)), Some(Ok(6)));
 }
@@ -301,12 +214,11 @@ fn frames_of_a_link_keep_their_order_and_others_do_not_wait() {
 fn a_batch_is_full_by_signatures_by_frames_and_by_bytes() {
     let signers = Signers::new();
     let gather = Gather { signatures: 4, bytes: 10_000 };
-    let fresh = || HostVerify::<Word>::new(ring(replica(1), secret(1)), gather);
     let fills = |frames: &[(Principal, Bytes)]| {
-        let mut verifier = fresh();
+        let mut verifier = gathering(gather);
         let full = |(from, bytes): &(Principal, Bytes)| {
-            assert!(verifier.receive(*from, bytes).is_none());
-            verifier.is_full()
+            assert!(submit(&mut verifier, *from, bytes).is_none());
+            is_batch(&verifier)
         };
         frames.iter().map(full).collect::<Vec<_>>()
     };
@@ -319,6 +231,51 @@ fn a_batch_is_full_by_signatures_by_frames_and_by_bytes() {
     assert_eq!(fills(&behind), [false, false, false, true]);
     let long = [signers.request(0, 1, 5000), signers.request(1, 1, 5000)];
     assert_eq!(fills(&long), [false, true]);
+}
+
+/// What waits is due when no more frames are at hand, or when the first has waited long enough.
+#[test]
+fn a_frame_waits_for_company_no_longer_than_it_may() {
+    let (mut verifier, signers) = (verifier(), Signers::new());
+    let us = Duration::from_micros;
+    assert!(!verifier.is_due(true, us(1000)), "nothing waits");
+    for (i, at) in [(0, 300), (1, 400)] {
+        let (from, bytes) = signers.request(i, 1, 10);
+        verifier.submit(from, &bytes, us(at));
+    }
+    assert!(verifier.is_due(true, us(400)) && !verifier.is_due(false, us(499)));
+    assert!(verifier.is_due(false, us(500)));
+    assert_eq!(decide(&mut verifier).len(), 2);
+    assert!(!verifier.is_due(true, us(1000)));
+}
+
+/// What ordering would drop costs neither a signature nor a MAC, and is told as what it says it is.
+#[test]
+fn what_the_filter_passes_over_is_not_checked() {
+    let (mut verifier, signers) = (verifier(), Signers::new());
+    let muted = Arc::new([ClientId(4)].into());
+    let filter = Filter { kinds: &[Kind(20)], last: 0, busy: true, muted };
+    verifier.set_filter(&filter);
+    let number = |kind, seq| {
+        let plain = Plain { kind: Kind(kind), seq, body: Bytes::new() };
+        of_replica(&plain)
+    };
+    let mut told = |from, bytes: &Bytes| match receive(&mut verifier, from, bytes) {
+        Err(Dropped::Filtered(filtered)) => Some(filtered),
+        _ => None,
+    };
+    let beyond = Filtered::Number { kind: Kind(20), number: 1 };
+    assert_eq!(told(replica(0), &number(20, 1)), Some(beyond));
+    assert_eq!(told(replica(0), &number(20, 0)), None, "the last that is of use");
+    assert_eq!(told(replica(0), &number(21, 1)), None, "of another kind");
+    let (busy, muted) = (signers.request(0, 7, 10), signers.question(1, 1));
+    assert_eq!(told(busy.0, &busy.1), Some(Filtered::Busy { first: 7 }));
+    assert_eq!(told(muted.0, &muted.1), Some(Filtered::Muted));
+    let question = signers.question(0, 1);
+    assert_eq!(told(question.0, &question.1), None, "it is no package");
+    assert_eq!((verifier.checked().signatures, verifier.dropped().len()), (0, 0));
+    verifier.set_filter(&Filter::default());
+    assert!(receive(&mut verifier, busy.0, &busy.1).is_ok());
 }
 
 /// A waiting request must not hold the receive buffer that it came in.

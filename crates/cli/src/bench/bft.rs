@@ -113,8 +113,12 @@ fn print(r: &BftReport) {
             }
         ));
     }
-    for (id, (cpu, rss)) in r.cpu_us_per_request_per_replica.iter().zip(&r.rss_mb).enumerate() {
-        line(&format!("replica {id}: {cpu:.2} us of processor time a request, {rss:.0} MB"));
+    let cpu = r.cpu_us_per_request_per_replica.iter().zip(&r.loop_cpu_us_per_request_per_replica);
+    for (id, ((cpu, of_loop), rss)) in cpu.zip(&r.rss_mb).enumerate() {
+        line(&format!(
+            "replica {id}: {cpu:.2} us of processor time a request, {of_loop:.2} of them in its \
+             loop, {rss:.0} MB"
+        ));
     }
     if let Some(one) = r.one_client {
         line(&format!(

@@ -42,6 +42,10 @@ pub(crate) struct NetworkArgs {
     /// Which stages have a thread of their own: all-in-one, execution-apart, log-apart, both-apart
     #[arg(long, value_name = "LAYOUT", default_value = "all-in-one", value_parser = layout)]
     layout: Layout,
+    /// Threads of each replica that verify; 0 for the loop's own
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=64))]
+    verify_threads: u16,
     /// The most requests of a batch
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -94,6 +98,7 @@ impl NetworkArgs {
             suite: self.crypto,
             durability: self.durability,
             layout: self.layout,
+            verify_threads: self.verify_threads.into(),
             batch_ops: self.batch_ops as usize,
             pipeline: self.pipeline,
             ..measured(clients, self.reply as usize)
@@ -129,13 +134,14 @@ fn example(app: &App) -> Option<Ops> {
 pub(crate) fn print(s: &Settings, machine: &Machine) {
     let line = output::line;
     line(&format!(
-        "{} replicas ({}), {}, {}, durability {}, layout {}, batches of up to {}",
+        "{} replicas ({}), {}, {}, durability {}, layout {}, {} verify threads, batches of up to {}",
         s.replicas,
         if s.processes { "processes" } else { "threads" },
         s.suite,
         s.auth,
         s.durability,
         s.layout,
+        s.verify_threads,
         s.batch_ops
     ));
     line(&format!(

@@ -25,11 +25,8 @@ pub(super) const STABLE: Kind = Kind(Kind::PROTOCOL + 8);
 pub(super) const LEARN: Kind = Kind(Kind::PROTOCOL + 9);
 pub(super) const REPORT: Kind = Kind(Kind::PROTOCOL + 10);
 
-/// Whether messages of this kind are part of agreeing on the number that they carry, and of no use
-/// beside that.
-pub(super) fn is_of_a_slot(kind: Kind) -> bool {
-    matches!(kind, PRE_PREPARE | PREPARE | COMMIT)
-}
+/// The kinds that are part of agreeing on the number that they carry, and of no use beside that.
+pub(super) const OF_A_SLOT: &[Kind] = &[PRE_PREPARE, PREPARE, COMMIT];
 
 /// The most entries of a P or Q set that are read: a window of 65,536 numbers.
 const MAX_CLAIMS: usize = 1 << 16;

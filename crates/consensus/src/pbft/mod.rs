@@ -52,8 +52,8 @@ pub use message::{
 pub use selection::{Selection, select};
 
 use crate::{
-    Awaited, Delivery, Effect, Event, Evidence, Floor, HostVotes, Instant, Learning, PersistId,
-    Phase, Protocol, RequestPool, Settings, Status, Vote, VoteTable,
+    Awaited, Delivery, Effect, Event, Evidence, Floor, Horizon, HostVotes, Instant, Learning,
+    PersistId, Phase, Protocol, RequestPool, Settings, Status, Vote, VoteTable,
 };
 use attest::Attestations;
 use bytes::Bytes;
@@ -334,8 +334,8 @@ impl<T: VoteTable> Protocol for Pbft<T> {
                 let from = received.sender();
                 self.on_forwarded(from, received.message.0, doubted);
             }
-            Event::Counted { vote, voters } => {
-                voters.iter().for_each(|voter| self.on_vote(voter, vote));
+            Event::Counted(counted) => {
+                counted.voters().iter().for_each(|voter| self.on_vote(voter, *counted.vote()));
             }
             Event::Timeout => self.on_timeout(),
             Event::Persisted(id) => {
@@ -380,8 +380,17 @@ impl<T: VoteTable> Protocol for Pbft<T> {
         self.requests.pool_mut().turns_away(client, first)
     }
 
+    fn is_full(&self) -> bool {
+        self.requests.pool().is_full()
+    }
+
+    fn horizon(&self) -> Horizon {
+        Horizon { kinds: message::OF_A_SLOT, last: self.slots.last_parked(&self.config) }
+    }
+
     fn passes_over(&mut self, kind: Kind, seq: SeqNum) -> bool {
-        let is = message::is_of_a_slot(kind) && self.slots.is_above_watermark(&self.config, seq);
+        let Horizon { kinds, last } = self.horizon();
+        let is = kinds.contains(&kind) && seq > last;
         if is {
             self.out.drop_message("above_watermark");
         }

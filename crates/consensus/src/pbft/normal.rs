@@ -96,9 +96,17 @@ impl<T: VoteTable> Slots<T> {
         SeqNum(self.low.0 + config.settings.window)
     }
 
-    /// Rule W2: proposals and votes are kept for one window above the high watermark.
-    pub(super) fn is_above_watermark(&self, config: &Config, seq: SeqNum) -> bool {
-        seq.0 > self.high(config).0 + config.settings.window && stands(Defence::F30Watermarks)
+    /// Rule W2: proposals and votes are kept for one window above the high watermark, up to this
+    /// number.
+    pub(super) fn last_parked(&self, config: &Config) -> SeqNum {
+        if !stands(Defence::F30Watermarks) {
+            return SeqNum(u64::MAX);
+        }
+        SeqNum(self.high(config).0 + config.settings.window)
+    }
+
+    fn is_above_watermark(&self, config: &Config, seq: SeqNum) -> bool {
+        seq > self.last_parked(config)
     }
 
     /// Whether anything is held that is not delivered.

@@ -5,7 +5,8 @@
 //! may have in flight in a moment. Beyond that its frames are dropped unread until the window is
 //! over (f31).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tercio_consensus::Instant;
 use tercio_types::zoo::{Defence, stands};
@@ -21,12 +22,23 @@ const TOLERATED: u64 = 2 * WINDOW;
 pub(crate) struct Manners {
     since: Instant,
     useless: BTreeMap<ClientId, u64>,
+    /// Who is not heard until the window is over.
+    muted: Arc<BTreeSet<ClientId>>,
 }
 
 impl Manners {
     /// A frame of the client's was of no use.
     pub(crate) fn note(&mut self, client: ClientId) {
-        *self.useless.entry(client).or_default() += 1;
+        let useless = self.useless.entry(client).or_default();
+        *useless += 1;
+        if *useless == TOLERATED && stands(Defence::F31ClientQuotas) {
+            Arc::make_mut(&mut self.muted).insert(client);
+        }
+    }
+
+    /// Who is not heard, as far as is known: until somebody is listened to after the window.
+    pub(crate) fn muted(&self) -> &Arc<BTreeSet<ClientId>> {
+        &self.muted
     }
 
     /// Whether the client's frames are to be looked at.
@@ -34,9 +46,11 @@ impl Manners {
         if now.since(self.since) >= MOMENT {
             self.since = now;
             self.useless.clear();
+            if !self.muted.is_empty() {
+                self.muted = Arc::default();
+            }
         }
-        let useless = self.useless.get(&client).copied().unwrap_or(0);
-        useless < TOLERATED || !stands(Defence::F31ClientQuotas)
+        !self.muted.contains(&client)
     }
 }
 
@@ -54,7 +68,9 @@ mod tests {
             manners.note(noisy);
         }
         assert!(!manners.listens_to(noisy, at(99)));
+        assert_eq!(**manners.muted(), BTreeSet::from([noisy]));
         assert!(manners.listens_to(quiet, at(99)));
         assert!(manners.listens_to(noisy, at(100)));
+        assert!(manners.muted().is_empty());
     }
 }

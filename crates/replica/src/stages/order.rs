@@ -1,8 +1,8 @@
 //! Ordering: verified messages into the protocol, and its effects to where they belong.
 //!
-//! - A frame is verified once (`intake`, [`tercio_verify::HostVerify`]); what does not hold is dropped and counted.
-//!   Those with signatures gather until there are enough for a batch, until there are no more
-//!   frames to read, or until the first of them has waited long enough, whichever comes first.
+//! - A frame is verified once, by the verify stage ([`VerifyStage`]), of which ordering reads
+//!   verified messages; what does not hold is dropped and counted. What ordering would drop anyway
+//!   it publishes to that stage ([`Filter`]).
 //! - A request that the application's check refuses, or that comes while the replica is busy, is
 //!   answered REJECT and never reaches the protocol.
 //! - A message of the protocol is authenticated and encoded once, whoever and how many get it.
@@ -13,29 +13,29 @@
 mod backlog;
 mod clients;
 mod effects;
-mod intake;
 mod outgoing;
 mod tally;
 
+use super::manners::Manners;
 use super::{Outbox, Reached, ToOrder};
 use crate::NodeError;
 use crate::node::{NodeStatus, VerifySettings};
 use backlog::Backlog;
 use bytes::Bytes;
-use intake::Intake;
 use outgoing::Outgoing;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
-use tercio_consensus::{Delivery, Event, Instant, Protocol};
+use tercio_consensus::{Delivery, Event, Horizon, Instant, Protocol};
 use tercio_crypto::Keyring;
 use tercio_execution::{Chain, PreCheck};
 use tercio_sync::{Sync, SyncStatus};
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{Membership, Principal, ReplicaId, SeqNum};
-use tercio_verify::{Dropped, Inbound};
-use tercio_wire::Key;
+use tercio_verify::{
+    Bounds, Dropped, Filter, Filtered, HostVerify, Inbound, Threads, VerifyStage, Worker,
+};
 
 /// How many deliveries may wait for execution before what asks for its state, or for old results, is
 /// turned away: such questions have no other bound.
@@ -46,7 +46,10 @@ const IN_STEP: usize = 128;
 
 /// The protocol between the network card's side and the other stages.
 pub struct OrderStage<P: Protocol> {
-    intake: Intake<P::Message>,
+    verify: Box<dyn VerifyStage<P::Message>>,
+    /// What was published to it.
+    filter: Filter,
+    manners: Manners,
     outgoing: Outgoing,
     protocol: P,
     sync: Sync,
@@ -73,7 +76,9 @@ impl<P: Protocol> OrderStage<P> {
         pre_check: Arc<dyn PreCheck>,
     ) -> Self {
         Self {
-            intake: Intake::new(keyring.clone(), verify),
+            verify: Box::new(HostVerify::new(keyring.clone(), verify.batch, verify.gather)),
+            filter: Filter::default(),
+            manners: Manners::default(),
             outgoing: Outgoing::new(me, keyring),
             protocol,
             sync,
@@ -131,37 +136,81 @@ impl<P: Protocol> OrderStage<P> {
         {
             return Ok(());
         }
-        // A replica that is behind gets all that the others order, and can use none of it yet.
-        if let (Principal::Replica(_), Some((kind, number))) = (from, Key::peek(bytes))
-            && self.protocol.passes_over(kind, SeqNum(number))
-        {
-            return Ok(());
-        }
-        match self.intake.receive(from, bytes, now) {
-            Some(result) => self.take(from, result, now, out),
-            None => Ok(()),
+        self.publish();
+        self.verify.submit(from, bytes, Duration::from_nanos(now.0));
+        self.take_verified(now, out)
+    }
+
+    /// Tells the verify stage what would be dropped anyway, when that has changed. A replica that is
+    /// behind gets all that the others order, and can use none of it yet.
+    fn publish(&mut self) {
+        let Horizon { kinds, last } = self.protocol.horizon();
+        let busy = self.is_busy() || self.protocol.is_full();
+        let (old, muted) = (&self.filter, self.manners.muted());
+        // Asked for each frame: sets are equal when they are the same one.
+        let same = (old.kinds, old.last, old.busy) == (kinds, last.0, busy);
+        if !same || !Arc::ptr_eq(&old.muted, muted) {
+            self.filter = Filter { kinds, last: last.0, busy, muted: muted.clone() };
+            self.verify.set_filter(&self.filter);
         }
     }
 
-    /// Whether anything waits to be verified.
+    /// Has frames verified on threads from now on: the workers, which are to be run. Nothing may
+    /// have come yet. `wake` is called, on any thread, when there is something to
+    /// [`Self::verify`].
+    #[must_use]
+    pub fn verify_on_threads(
+        &mut self,
+        settings: &VerifySettings,
+        wake: impl Fn() + Send + std::marker::Sync + 'static,
+    ) -> Vec<Worker<P::Message>> {
+        let (keyring, bounds) = (self.outgoing.keyring(), Bounds::default());
+        let (stage, workers) =
+            Threads::new(keyring, settings.batch, bounds, settings.threads, wake);
+        self.verify = Box::new(stage);
+        workers
+    }
+
+    /// All frames that are at hand were handed in.
+    pub fn flush(&mut self) {
+        self.publish();
+        self.verify.flush();
+    }
+
+    /// Back-pressure: whether no more frames are to be read before some were verified.
+    pub(crate) fn is_full(&self) -> bool {
+        self.verify.is_full()
+    }
+
+    /// Waits until something is verified, no longer than this.
+    pub(crate) fn wait_for_verified(&mut self, at_most: Duration) {
+        self.verify.wait(at_most);
+    }
+
+    /// Whether anything waits to be verified with what comes next.
     #[must_use]
     pub fn gathers(&self) -> bool {
-        self.intake.waits()
+        self.verify.gathers()
     }
 
-    /// Whether to call [`Self::verify`] now: something waits, and it is enough for a batch, no more
-    /// frames are at hand, or the first has waited long enough.
+    /// Whether to call [`Self::verify`] now: something is verified, or is to be (`drained` says that
+    /// no more frames are at hand).
     #[must_use]
     pub fn must_verify(&self, drained: bool, now: Instant) -> bool {
-        self.intake.must_verify(drained, now)
+        self.verify.is_due(drained, Duration::from_nanos(now.0))
     }
 
-    /// Verifies all that waits for it.
+    /// Verifies all that waits for it, and takes what is verified.
     ///
     /// # Errors
     /// When the replica must stop.
     pub fn verify(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
-        for (from, result) in self.intake.verify() {
+        self.verify.work();
+        self.take_verified(now, out)
+    }
+
+    fn take_verified(&mut self, now: Instant, out: &mut Outbox) -> Result<(), NodeError> {
+        while let Some((from, result)) = self.verify.poll() {
             self.take(from, result, now, out)?;
         }
         Ok(())
@@ -176,10 +225,14 @@ impl<P: Protocol> OrderStage<P> {
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
         match result {
+            Err(Dropped::Filtered(filtered)) => {
+                self.on_filtered(from, filtered, out);
+                Ok(())
+            }
             // It has been counted.
             Err(_) => {
                 if let Principal::Client(client) = from {
-                    self.intake.note_useless(client);
+                    self.manners.note(client);
                 }
                 Ok(())
             }
@@ -196,6 +249,22 @@ impl<P: Protocol> OrderStage<P> {
             Ok(Inbound::FetchState(message) | Inbound::State(message)) => {
                 self.on_sync(&message, now, out)
             }
+        }
+    }
+
+    /// Counts and answers what the filter passed over, as if it had been dropped here.
+    fn on_filtered(&mut self, from: Principal, filtered: Filtered, out: &mut Outbox) {
+        match (from, filtered) {
+            (_, Filtered::Number { kind, number }) => {
+                // It counts it, unless the number has come to be of use on the frame's way here.
+                if !self.protocol.passes_over(kind, SeqNum(number)) {
+                    self.tally.drop(filtered.reason());
+                }
+            }
+            (Principal::Client(client), Filtered::Busy { first }) => {
+                self.decline_busy(client, first, out);
+            }
+            _ => self.tally.drop(filtered.reason()),
         }
     }
 
@@ -278,7 +347,7 @@ impl<P: Protocol> OrderStage<P> {
 
     /// Everybody who holds keys gets to know of a client that was added.
     fn set_membership(&mut self, membership: Arc<Membership>, out: &mut Outbox) {
-        self.intake.set_membership(membership.clone());
+        self.verify.set_membership(membership.clone());
         self.outgoing.set_membership(membership.clone());
         out.membership = Some(membership);
     }
@@ -312,7 +381,7 @@ impl<P: Protocol> OrderStage<P> {
     /// Where the replica stands.
     #[must_use]
     pub fn status(&self) -> NodeStatus {
-        let mut dropped = self.intake.dropped().clone();
+        let mut dropped = self.verify.dropped().clone();
         for (reason, count) in self.tally.dropped().chain(self.sync.dropped()) {
             *dropped.entry(reason).or_default() += count;
         }
@@ -345,7 +414,7 @@ impl<P: Protocol> OrderStage<P> {
             evidence: self.tally.evidence().clone(),
             accused: self.tally.accused().clone(),
             divergences,
-            checked: self.intake.checked(),
+            checked: self.verify.checked(),
             links: BTreeMap::new(),
             peers: Vec::new(),
         }

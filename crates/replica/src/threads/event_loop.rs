@@ -93,6 +93,8 @@ impl<P: Protocol> LoopThread<P> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.status();
         let Self { log, mut execute, gentle, done, others, ending, home, mut outbox, .. } = self;
         drop(self.removals);
+        // Verification ends with its queue.
+        drop(self.order);
         if result.is_err() {
             ending.set(AT_ONCE);
         }
@@ -164,6 +166,7 @@ impl<P: Protocol> LoopThread<P> {
                     now = self.clock.now();
                 }
             }
+            self.order.flush();
             let due = deadline.is_some_and(|at| at <= now);
             // What came before a deadline may be what is waited for.
             if self.order.must_verify(drained || due, now) {
@@ -296,14 +299,18 @@ impl<P: Protocol> LoopThread<P> {
     /// What waits for execution does not count: it is bounded where it comes from. While execution is
     /// away, nothing of it grows: consensus delivers nothing, and clients are refused as busy.
     fn has_room(&self) -> bool {
-        self.outbox.log.is_empty() && self.order.reads()
+        self.outbox.log.is_empty() && self.order.reads() && !self.order.is_full()
     }
 
     /// A queue is full: waits until its thread has done something, and reads nothing meanwhile.
     fn stall(&mut self) -> Result<(), NodeError> {
         self.transport.flush();
         self.answer_questions();
-        if let Ok(work) = self.done.recv_timeout(STALL) {
+        if self.order.is_full() {
+            self.order.wait_for_verified(STALL);
+            self.order.verify(self.clock.now(), &mut self.outbox)?;
+            self.take_done()?;
+        } else if let Ok(work) = self.done.recv_timeout(STALL) {
             self.take_work(work)?;
         }
         self.work()

@@ -1,7 +1,7 @@
 //! The stages on threads and sockets. The one module that reads clocks.
 //!
 //! The loop thread has the links and ordering; execution and the log are on it too, or on threads
-//! of their own ([`Layout`]).
+//! of their own ([`Layout`]), and so is verification (`[verify] threads`, decision 0035).
 //! - Queues between threads are bounded. The loop never waits for room: what does not fit stays
 //!   with it, and until it is gone nothing more is read from the links. Long before that, clients
 //!   are told that the replica is busy. The other threads may wait for the loop, which always goes
@@ -258,17 +258,28 @@ pub fn start_with<P: ProtocolKind>(
     })?;
     let address = transport.local_addr().expect("it listens");
     let clock = Clock::new();
-    let stages = Stages::<P>::open(&node, &*home, executor, clock.now())?;
+    let mut stages = Stages::<P>::open(&node, &*home, executor, clock.now())?;
     let layout = layout.under(node.durability);
 
     let ending = Arc::new(Ending::default());
     let waker = transport.waker();
     let last = Arc::new(Mutex::new(stages.order.status()));
     let (questions, asked) = questions();
-    let Stages { order, log, mut execute, outbox } = stages;
     let spawner = Spawner { name: format!("tercio-{replica}"), ending: &ending, waker: &waker };
-    let (work, done) = bounded(LOOP_QUEUE);
     let mut others = Vec::new();
+    if node.verify.threads > 0 {
+        let waker = waker.clone();
+        let workers = stages.order.verify_on_threads(&node.verify, move || waker.wake());
+        for (i, worker) in workers.into_iter().enumerate() {
+            let run = move || {
+                worker.run();
+                Ok(())
+            };
+            others.push(spawner.spawn(&format!("verify-{i}"), run)?);
+        }
+    }
+    let Stages { order, log, mut execute, outbox } = stages;
+    let (work, done) = bounded(LOOP_QUEUE);
     let (removals, queue) = unbounded();
     let thread = UpkeepThread { queue, ending: ending.clone() };
     others.push(spawner.spawn("upkeep", move || thread.run())?);
@@ -373,7 +384,75 @@ impl Spawner<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use crossbeam_channel::RecvTimeoutError;
+    use std::time::Duration;
+    use tercio_crypto::{Claim, Keyring, SecretKey};
+    use tercio_types::{
+        Authenticator, ChainId, Digest, Epoch, FaultModel, Member, Membership, ReplicaId,
+        SignatureBytes, Suite, Tag,
+    };
+    use tercio_verify::{Bounds, Gather, Threads, VerifyStage};
+    use tercio_wire::{DecodeError, Frame, Key, Kind, Message};
+
+    /// A message that nobody survives reading.
+    struct Broken;
+
+    impl Message for Broken {
+        fn from_frame(_: &Frame, _: Suite) -> Result<Self, DecodeError> {
+            panic!("this message breaks us")
+        }
+
+        fn inner_claims(&self, _: Suite, _: &mut dyn FnMut(Claim<'_>)) {}
+
+        fn parts(&self, me: ReplicaId, _: Suite) -> (Key, Bytes, Option<SignatureBytes>) {
+            let key = Key::of_replica(Kind(Kind::PROTOCOL), me, 0, 0, Digest::NULL);
+            (key, Bytes::new(), None)
+        }
+    }
+
+    /// All threads end, the loop is woken to see it, and the replica's end says why.
+    #[test]
+    fn a_verify_thread_that_dies_ends_the_replica() {
+        let secret = SecretKey::from_seed([1; 32]);
+        let member = Member { key: secret.public(), address: String::new() };
+        let (suite, model) = (Suite::default(), FaultModel::Byzantine);
+        let (chain, members) = (ChainId([1; 32]), vec![member]);
+        let membership =
+            Membership::new(chain, Epoch(0), suite, model, members, [].into()).unwrap();
+        let (me, membership) = (Principal::Replica(ReplicaId(0)), Arc::new(membership));
+        let mut transport = Transport::bind(tercio_transport::Settings {
+            me,
+            secret: secret.clone(),
+            membership: membership.clone(),
+            listen: None,
+            limits: tercio_transport::Limits::default(),
+        })
+        .unwrap();
+        let (ending, waker) = (Arc::new(Ending::default()), transport.waker());
+        let spawner = Spawner { name: "test".into(), ending: &ending, waker: &waker };
+
+        let keyring = Keyring::new(me, secret, membership, Default::default());
+        let (mut stage, mut workers) =
+            Threads::<Broken>::new(&keyring, Gather::default(), Bounds::default(), 1, || {});
+        let worker = workers.remove(0);
+        let thread = spawner.spawn("verify-0", move || {
+            worker.run();
+            Ok(())
+        });
+        let tag = |_: &[u8; 52]| Authenticator::Mac(Tag::default());
+        let frame = Broken.to_frame(ReplicaId(0), suite, tag).to_bytes();
+        stage.submit(me, &frame, Duration::ZERO);
+        stage.flush();
+        // Woken, or for ever.
+        transport.poll(None, &mut Vec::new());
+        assert!(!ending.is_running());
+        let error = join(thread.unwrap()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a stage stopped by a failed assertion: this message breaks us"
+        );
+    }
 
     #[test]
     fn who_asks_a_replica_that_ends_does_not_wait_for_ever() {

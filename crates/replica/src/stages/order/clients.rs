@@ -24,18 +24,34 @@ impl<P: Protocol> OrderStage<P> {
         now: Instant,
         out: &mut Outbox,
     ) -> bool {
-        if !self.intake.listens_to(client, now) {
+        if !self.manners.listens_to(client, now) {
             self.tally.drop("client_floods");
             return true;
         }
-        let Some((Kind::REQUEST, first)) = Key::peek(frame) else { return false };
-        let hint = match self.is_busy() {
+        let room = self.verify.has_room_for(Principal::Client(client));
+        if !room {
+            self.tally.drop("verify_queue_full");
+        }
+        let Some((Kind::REQUEST, first)) = Key::peek(frame) else { return !room };
+        let hint = match self.is_busy() || !room {
             true => Some(BEHIND),
             false => self.protocol.turns_away(client, RequestSeq(first)),
         };
         let Some(hint) = hint else { return false };
         self.reject(client, first, Reason::Busy, hint, out);
         true
+    }
+
+    /// Declines a package that found no room while it waited to be verified.
+    pub(super) fn decline_busy(&mut self, client: ClientId, first: u64, out: &mut Outbox) {
+        let hint = match self.busy {
+            true => BEHIND,
+            false => {
+                let hint = self.protocol.turns_away(client, RequestSeq(first));
+                hint.unwrap_or_else(|| self.protocol.retry_after())
+            }
+        };
+        self.reject(client, first, Reason::Busy, hint, out);
     }
 
     pub(super) fn on_request(
@@ -81,7 +97,7 @@ impl<P: Protocol> OrderStage<P> {
         again: Duration,
         out: &mut Outbox,
     ) {
-        self.intake.note_useless(client);
+        self.manners.note(client);
         self.tally.decline(reason);
         let retry_after_ms = u32::try_from(again.as_millis()).unwrap_or(u32::MAX);
         let reject = Reject { reason, retry_after_ms };

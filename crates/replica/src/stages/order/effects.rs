@@ -56,11 +56,11 @@ impl<P: Protocol> OrderStage<P> {
                 }
                 Effect::Repeat { client, .. } if self.lags() => {
                     // The client asks again; its results may be on their way.
-                    self.intake.note_useless(client);
+                    self.manners.note(client);
                     self.tally.drop("repeat_while_behind");
                 }
                 Effect::Repeat { client, first, count, digest } => {
-                    self.intake.note_useless(client);
+                    self.manners.note(client);
                     let view = self.protocol.view();
                     let repeat = ToExecute::Repeat { client, first, count, digest, view };
                     out.execute.push_back(repeat);

@@ -20,6 +20,10 @@ impl Outgoing {
         Self { me, suite: keyring.membership().suite(), keyring }
     }
 
+    pub(super) fn keyring(&self) -> &Keyring {
+        &self.keyring
+    }
+
     pub(super) fn me(&self) -> ReplicaId {
         self.me
     }

@@ -1,0 +1,5 @@
+//! The crate's integration tests, one program.
+
+mod common;
+mod host;
+mod threads;
