@@ -22,7 +22,7 @@ pub use restore::{APP, CLIENT, ENGINE, RestoreError, engine_chunk_holds};
 
 use crate::client_table::{Admission, ClientTable};
 use crate::system::{Decision, decide, membership_digest};
-use crate::{AppError, Application, Context, Operation, Proposal, Replies, TreeTop};
+use crate::{Aborted, AppError, Application, Context, Operation, Proposal, Replies, TreeTop};
 use answers::Answers;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -215,6 +215,11 @@ impl Engine {
         let header = self.next_header(seq, batch, batch_digest);
         self.apply(&header, batch);
         Executed { block: Some(header), replies: self.replies(batch) }
+    }
+
+    /// Why operations of the last block were aborted, one for each that was.
+    pub fn aborted(&self) -> impl Iterator<Item = Aborted> + '_ {
+        self.scratch.results.all_aborted()
     }
 
     /// Executes a logged block again, on recovery. That `batch` is the body which the header

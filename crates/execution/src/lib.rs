@@ -23,6 +23,7 @@ mod top;
 mod transaction;
 mod tree;
 mod trie;
+mod view;
 
 pub use application::{AppError, Application, Context, Operation, Proposal, Replies};
 pub use chunk::CHUNK_BYTES;
@@ -36,7 +37,10 @@ pub use snapshot::Snapshot;
 pub use store::Store;
 pub use system::membership_digest;
 pub use top::{LabelRange, Shown, TOP_LEVELS, TopNode, TreeTop};
-pub use transaction::{Footprint, Keyed, Outcome, StateView, Transaction};
+pub use transaction::{Keyed, Outcome, Transaction};
 pub use tree::{
     MAX_CHUNK, MAX_LABEL, TreeBuilder, check_contract, chunks_root, inner_digest, leaf_digest,
+};
+pub use view::{
+    Aborted, Accesses, Attempt, Footprint, KeyRange, StateSource, StateView, Visit, Writes, attempt,
 };

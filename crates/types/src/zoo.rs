@@ -87,6 +87,8 @@ switches! {
         F49SalvageSideFiles "a hole in a side file keeps a replica from starting",
         F50UnsyncedHoleIsTail "an unsynced hole in the log is damage",
         F51AskAfterRestart "a replica whose log went back votes at once",
+        F53FootprintBinds "an operation may touch what it did not declare",
+        F54PanicsAbort "an operation that panics takes its replica along",
     }
 }
 

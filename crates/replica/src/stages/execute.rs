@@ -138,6 +138,8 @@ impl ExecuteStage {
             let executed = self.engine.execute(seq, &batch.batch, batch.digest);
             if let Some(header) = executed.block {
                 block = Some((header.height, self.engine.block()));
+                let aborted = self.engine.aborted().map(|why| ToOrder::Dropped(why.reason()));
+                out.order.extend(aborted);
                 self.rhythm.block(batch.bytes.len());
                 out.log.push_back(ToLog::Block { header, body: batch.bytes.clone() });
             }
