@@ -47,6 +47,19 @@ pub struct Executed {
     pub block: Option<BlockHeader>,
     /// One reply a package, in order.
     pub replies: Vec<PackageReply>,
+    /// How its results are chained; `None` without a block.
+    pub chained: Option<Chained>,
+}
+
+/// What the chained results after a block are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chained {
+    /// The chained results before it.
+    pub before: Digest,
+    /// Its results root.
+    pub root: Digest,
+    /// The state after it, with a lag above zero.
+    pub state: Option<Digest>,
 }
 
 /// Why a logged block cannot be executed again. Either the log is not of this chain and state, or
@@ -210,11 +223,11 @@ impl Engine {
         assert!(seq > self.seq, "{seq:?} was executed before");
         if batch.packages.is_empty() {
             self.seq = seq;
-            return Executed { block: None, replies: Vec::new() };
+            return Executed { block: None, replies: Vec::new(), chained: None };
         }
         let header = self.next_header(seq, batch, batch_digest);
-        self.apply(&header, batch);
-        Executed { block: Some(header), replies: self.replies(batch) }
+        let chained = Some(self.apply(&header, batch));
+        Executed { block: Some(header), replies: self.replies(batch), chained }
     }
 
     /// Why operations of the last block were aborted, one for each that was.
@@ -228,7 +241,7 @@ impl Engine {
     /// # Errors
     /// When the header would be another; nothing was executed then. Results and state of this
     /// block show in the checkpoint after it, and in the headers `lag` above.
-    pub fn replay(&mut self, header: &BlockHeader, batch: &Batch) -> Result<(), Divergence> {
+    pub fn replay(&mut self, header: &BlockHeader, batch: &Batch) -> Result<Executed, Divergence> {
         let computed = self.next_header(header.seq, batch, header.body);
         let height = computed.height;
         let differs = |field, logged: &dyn ToString, computed: &dyn ToString| {
@@ -258,8 +271,8 @@ impl Engine {
             let (logged, computed) = ("no packages".into(), "no block".into());
             return Err(Divergence { height, field: "body", logged, computed });
         }
-        self.apply(&computed, batch);
-        Ok(())
+        let chained = Some(self.apply(&computed, batch));
+        Ok(Executed { block: Some(computed), replies: self.replies(batch), chained })
     }
 
     fn next_header(&self, seq: SeqNum, batch: &Batch, body: Digest) -> BlockHeader {
@@ -280,7 +293,7 @@ impl Engine {
     }
 
     /// Executes a batch; what its packages are answered is left in the scratch memory.
-    fn apply(&mut self, header: &BlockHeader, batch: &Batch) {
+    fn apply(&mut self, header: &BlockHeader, batch: &Batch) -> Chained {
         let seed = hash(self.suite, &[&header.parent.0, &header.body.0]);
         let context = Context { height: header.height, time: header.time, seed };
         let Scratch { operations, results, admissions, leaves, packages, ranges, reuses, bodies } =
@@ -353,7 +366,7 @@ impl Engine {
         self.block = block_hash(header);
         self.time = header.time;
         let root = merkle_root(self.suite, &self.scratch.packages);
-        self.chain_results(root);
+        self.chain_results(root)
     }
 
     /// The replies to the batch that was executed last.
@@ -373,10 +386,11 @@ impl Engine {
             .collect()
     }
 
-    fn chain_results(&mut self, root: Digest) {
+    fn chain_results(&mut self, root: Digest) -> Chained {
+        let before = self.results;
         if self.lag == 0 {
             self.results = hash(self.suite, &[&self.results.0, &root.0]);
-            return;
+            return Chained { before, root, state: None };
         }
         let state = self.app.state_digest();
         self.results = hash(self.suite, &[&self.results.0, &root.0, &state.0]);
@@ -385,6 +399,7 @@ impl Engine {
             self.before_lagged = oldest.results;
         }
         self.lagged.push_back(Lagged { root, state, results: self.results });
+        Chained { before, root, state: Some(state) }
     }
 
     /// The reply to the package `digest` of `count` operations from `first` on that was sent again,

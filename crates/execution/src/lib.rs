@@ -29,7 +29,7 @@ pub use application::{AppError, Application, Context, Operation, Proposal, Repli
 pub use chunk::CHUNK_BYTES;
 pub use client_table::{KEPT_BYTES, KEPT_REPLIES};
 pub use engine::{
-    APP, CLIENT, Divergence, ENGINE, Engine, Executed, LATEST, PackageReply, RestoreError,
+    APP, CLIENT, Chained, Divergence, ENGINE, Engine, Executed, LATEST, PackageReply, RestoreError,
     engine_chunk_holds,
 };
 pub use merkle_map::MerkleMap;

@@ -4,22 +4,26 @@
 //! A closed segment is determined by its blocks: header, records and footer are checked against
 //! what they must be, so that a single flipped bit anywhere in it is found.
 
+use crate::BlockResults;
 use crate::LedgerError;
 use crate::Storage;
+use crate::block_log::results::{find, is_results, results_ident};
 use crate::block_log::side::{
     self, CERTIFICATES, attestation, attestations_ident, certificates_ident,
 };
 use crate::certificate::{verify, verify_attestation};
 use crate::disk::Window;
-use crate::records::{Ident, Record, is_zero_from};
+use crate::records::{FileKind, Ident, Record, is_zero_from};
 use crate::salvage;
 use crate::segment::{
     BlockRecord, SEGMENT_HEADER, SegmentHeader, attestation_name, footer_field, footer_len,
-    parse_name, put_footer, read_block, read_footer, segment_name,
+    parse_name, put_footer, read_block, read_footer, results_name, segment_name,
 };
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use tercio_types::{
-    Batch, BlockHeader, CertifiedCheckpoint, ChainId, Digest, EMPTY_ROOT, Height, Membership,
+    Batch, BlockHeader, CertifiedCheckpoint, ChainId, ClientId, Digest, EMPTY_ROOT, Height,
+    Membership, RequestSeq,
 };
 use tercio_wire::Decode;
 use thiserror::Error;
@@ -58,10 +62,20 @@ pub struct AuditReport {
     pub head: Digest,
     /// The highest block in the log that a certificate proves.
     pub last_certified: Option<Height>,
+    /// Of how many blocks results are kept.
+    pub results: u64,
+    /// The lowest of them.
+    pub results_first: Option<Height>,
+    /// The highest of them: execution may be behind.
+    pub results_last: Option<Height>,
+    /// The blocks whose results a certificate proves, in ascending order: results are chained, and a
+    /// certificate has what they are chained to.
+    pub results_proven: Vec<RangeInclusive<Height>>,
     /// Bytes of unfinished records at the end of files, which the next opening cuts.
     pub torn_bytes: u64,
-    /// Places among certificates and attestations that hold no whole record, with whole ones
-    /// behind. A power failure leaves such holes; the next opening cuts them out. What they said of
+    /// Places among certificates, attestations and results that hold no whole record, with whole ones
+    /// behind, and results that are missing. A power failure leaves such holes; the next opening cuts
+    /// them out. What they said of
     /// blocks that the log is good about is lost, and no block with it: the certificates that are
     /// left say up to where the log is proved.
     pub lost: Vec<AuditFailure>,
@@ -108,6 +122,10 @@ pub fn audit(
         membership,
         certificates: BTreeMap::new(),
         hashes: BTreeMap::new(),
+        packages: BTreeMap::new(),
+        certified_results: BTreeMap::new(),
+        chained: None,
+        run: None,
         previous: Previous { height: Height(0), hash: Digest(chain.0), header: None },
         report: AuditReport::default(),
         at: AuditProgress::default(),
@@ -125,6 +143,7 @@ pub fn audit(
         if names.contains(&attestation_name(first)) {
             audit.attestations(first)?;
         }
+        audit.results(first, names.contains(&results_name(first)))?;
     }
     audit.certificates_outside()?;
     audit.report.head = audit.previous.hash;
@@ -173,6 +192,29 @@ pub fn hash_at(
     }
 }
 
+/// The results of a block in a log that [`audit`] found good; `None` when there are none of it.
+///
+/// # Errors
+/// As [`audit`]; also when the results were kept and cannot be read.
+pub fn results_at(
+    storage: &dyn Storage,
+    chain: ChainId,
+    height: Height,
+) -> Result<Option<BlockResults>, AuditFailure> {
+    let names = storage.list().map_err(|e| failure("the directory", None, e.to_string()))?;
+    let firsts = segments(storage, &names, chain);
+    let Some(first) = firsts.into_iter().rfind(|first| *first <= height) else { return Ok(None) };
+    let name = results_name(first);
+    if !names.contains(&name) {
+        return Ok(None);
+    }
+    match find(storage, first, height) {
+        Ok(found) => Ok(Some(found)),
+        Err(LedgerError::Damage { .. }) => Ok(None),
+        Err(other) => Err(unreadable(&name, &other)),
+    }
+}
+
 /// The block before the next.
 struct Previous {
     height: Height,
@@ -188,6 +230,14 @@ struct Audit<'a> {
     certificates: BTreeMap<Height, Vec<CertifiedCheckpoint>>,
     /// The hashes of the blocks of the segment at hand.
     hashes: BTreeMap<Height, Digest>,
+    /// And whose packages are in them.
+    packages: BTreeMap<Height, Vec<(ClientId, RequestSeq)>>,
+    /// The chained results in certificates.
+    certified_results: BTreeMap<Height, Digest>,
+    /// The last block with results, and the chained results after it.
+    chained: Option<(Height, Digest)>,
+    /// Where results without a gap begin that no certificate proves yet.
+    run: Option<Height>,
     previous: Previous,
     report: AuditReport,
     at: AuditProgress,
@@ -203,6 +253,7 @@ impl Audit<'_> {
                 side::certificate(record).map_err(|e| unreadable(CERTIFICATES, &e))?;
             verify(self.membership, &certificate)
                 .map_err(|e| failure(CERTIFICATES, Some(height), format!("certificate: {e}")))?;
+            self.certified_results.insert(height, certificate.checkpoint.results);
             self.certificates.entry(height).or_default().push(certificate);
             self.report.certificates += 1;
         }
@@ -210,7 +261,7 @@ impl Audit<'_> {
     }
 
     /// The whole records of a file. What is behind the last of them may be missing bytes, or zeros
-    /// in their place, but no wrong ones.
+    /// in their place, but no wrong ones, except of results.
     fn records(
         &mut self,
         name: &str,
@@ -223,7 +274,11 @@ impl Audit<'_> {
         self.report.lost.extend(found.holes().map(|hole| failure(name, None, hole.field)));
         if let Some(tail) = found.tail() {
             if !tail.short && !is_zero_from(self.storage, name, tail.at).map_err(io)? {
-                return Err(failure(name, None, tail.field));
+                // Results come again, or others have them.
+                if ident.kind != FileKind::Results {
+                    return Err(failure(name, None, tail.field));
+                }
+                self.report.lost.push(failure(name, None, tail.field));
             }
             self.report.torn_bytes += tail.end - tail.at;
         }
@@ -243,6 +298,7 @@ impl Audit<'_> {
         let len = window.len();
         self.report.segments += 1;
         self.hashes.clear();
+        self.packages.clear();
         let header = SegmentHeader::read(&mut window, &name, self.membership.chain(), first)
             .map_err(|e| unreadable(&name, &e))?;
         let header = match header {
@@ -384,6 +440,8 @@ impl Audit<'_> {
         self.report.first.get_or_insert(header.height);
         self.report.last = Some(header.height);
         self.hashes.insert(header.height, hash);
+        let packages = batch.packages.iter().map(|package| (package.client, package.first));
+        self.packages.insert(header.height, packages.collect());
         self.previous = Previous { height: header.height, hash, header: Some(header) };
         Ok(())
     }
@@ -430,6 +488,91 @@ impl Audit<'_> {
                 .map_err(|e| failure(&name, Some(height), format!("attestation: {e}")))?;
             self.report.attestations += said.signatures.len() as u64;
         }
+        Ok(())
+    }
+
+    /// Holds the results of a segment's blocks against the blocks, each other and certificates.
+    fn results(&mut self, first: Height, is_there: bool) -> Result<(), AuditFailure> {
+        let name = results_name(first);
+        if !is_there {
+            // Kept before, and not here, where blocks are that must have been executed.
+            let certified = self.certified_results.range(first..).next().is_some();
+            if self.chained.take().is_some() && certified {
+                self.report.lost.push(failure(&name, Some(first), "the file is missing"));
+            }
+            return Ok(());
+        }
+        let ident = results_ident(self.membership.chain(), first);
+        for record in &self.records(&name, &ident, is_results)? {
+            let (found, base) = BlockResults::of_record(record.tag, &record.bytes)
+                .map_err(|e| failure(&name, Some(Height(record.tag)), format!("results: {e}")))?;
+            // A crash may have taken the block and left its results.
+            if found.height > self.previous.height {
+                break;
+            }
+            self.results_of(&name, &found, base)?;
+        }
+        Ok(())
+    }
+
+    fn results_of(
+        &mut self,
+        name: &str,
+        found: &BlockResults,
+        base: bool,
+    ) -> Result<(), AuditFailure> {
+        let height = found.height;
+        let bad = |field: &str| Err(failure(name, Some(height), field));
+        let own = found.packages.iter().map(|package| (package.client, package.first));
+        match self.packages.get(&height) {
+            Some(packages) if own.eq(packages.iter().copied()) => {}
+            Some(_) => return bad("packages of the results"),
+            None => return bad("height of the results"),
+        }
+        if found.suite != self.membership.suite() {
+            return bad("suite of the results");
+        }
+        if let Err(field) = found.check() {
+            return bad(field);
+        }
+        let before = Height(height.0 - 1);
+        let known = match self.chained {
+            Some((last, _)) if last >= height => return bad("height of the results"),
+            Some((last, chained)) if last == before => Some(chained),
+            _ => {
+                let first = self.chained.map_or(self.report.first, |(last, _)| Some(last.next()));
+                if let Some(first) = first.filter(|first| *first < height && !base) {
+                    let what = format!("the results up to block {before} are missing");
+                    self.report.lost.push(failure(name, Some(first), what));
+                }
+                self.run = Some(height);
+                match before {
+                    Height(0) => Some(EMPTY_ROOT),
+                    before => self.certified_results.get(&before).copied(),
+                }
+            }
+        };
+        if known.is_some_and(|known| known != found.before) {
+            return bad("chained results before the block");
+        }
+        let chained = found.chained();
+        if let Some(certified) = self.certified_results.get(&height) {
+            if *certified != chained {
+                return bad("chained results (others are certified)");
+            }
+            let from = self.run.take().unwrap_or(height);
+            match self.report.results_proven.last_mut() {
+                Some(last) if last.end().next() == from => *last = *last.start()..=height,
+                _ => self.report.results_proven.push(from..=height),
+            }
+        }
+        if self.run.is_none() && !self.certified_results.contains_key(&height) {
+            self.run = Some(height);
+        }
+        self.chained = Some((height, chained));
+        self.report.results += 1;
+        self.report.results_first.get_or_insert(height);
+        self.report.results_last = Some(height);
         Ok(())
     }
 

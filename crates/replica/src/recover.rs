@@ -11,7 +11,7 @@
 use crate::home::Part;
 use crate::node::{NoLog, NodeSettings};
 use crate::stages::{
-    ExecuteStage, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, must_equal,
+    ExecuteStage, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, block_results, must_equal,
 };
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::{Pbft, Recovery};
@@ -239,7 +239,10 @@ impl Replay<'_> {
             let suite = block.header.suite;
             let batch = Batch::from_bytes(&block.body, suite)
                 .map_err(|why| NodeError::Body { height, why })?;
-            self.engine.replay(&block.header, &batch)?;
+            let executed = self.engine.replay(&block.header, &batch)?;
+            if let Some(results) = block_results(&block.header, &executed) {
+                blocks.put_results(&results)?;
+            }
             self.rhythm.block(block.body.len());
             let seq = block.header.seq;
             if batch.checkpoint && seq > self.stable_seq() && !seq.0.is_multiple_of(self.interval) {

@@ -19,6 +19,7 @@ mod pressure;
 mod repair;
 mod replies;
 mod restored;
+mod results;
 mod returning;
 mod running;
 mod seams;

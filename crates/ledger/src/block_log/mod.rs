@@ -15,7 +15,8 @@ mod behind;
 mod last;
 mod open;
 mod repair;
-// The audit reads what this writes.
+// The audit reads what these write.
+pub(crate) mod results;
 pub(crate) mod side;
 
 pub use repair::Wanted;
@@ -23,11 +24,13 @@ pub use repair::Wanted;
 use crate::disk::{Disk, Removal, Window};
 use crate::records::Cut;
 use crate::segment::{
-    self, Footer, SegmentHeader, attestation_name, parse_name, read_block, segment_name,
+    self, Footer, SegmentHeader, attestation_name, parse_name, read_block, results_name,
+    segment_name,
 };
-use crate::{LedgerError, Storage};
+use crate::{BlockResults, LedgerError, Storage};
 use bytes::Bytes;
 use repair::{Damaged, Patch, Scrub};
+use results::Results;
 use side::Side;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -40,15 +43,23 @@ use tercio_types::{
 pub struct BlockLogSettings {
     /// How many blocks a new segment takes, at least 1.
     pub blocks_per_segment: u32,
-    /// `retain.bytes`: [`BlockLog::prune`] releases the oldest segments while the log is longer.
+    /// `retain.bytes`: [`BlockLog::prune`] releases the oldest segments while the log is longer, the
+    /// results of its blocks counted.
     pub retain_bytes: u64,
     /// `retain.blocks`: or while it holds more blocks than this.
     pub retain_blocks: u64,
+    /// `retain.results`: whether the results of blocks are kept beside them.
+    pub keep_results: bool,
 }
 
 impl Default for BlockLogSettings {
     fn default() -> Self {
-        Self { blocks_per_segment: 1024, retain_bytes: u64::MAX, retain_blocks: u64::MAX }
+        Self {
+            blocks_per_segment: 1024,
+            retain_bytes: u64::MAX,
+            retain_blocks: u64::MAX,
+            keep_results: true,
+        }
     }
 }
 
@@ -109,6 +120,7 @@ pub struct BlockLog {
     tip: (Height, Digest),
     head: Option<BlockHeader>,
     side: Side,
+    results: Results,
     /// Blocks that cannot be read, and wait for a whole copy.
     damaged: Damaged,
     /// Copies that came.
@@ -205,17 +217,19 @@ impl BlockLog {
     pub fn flush(&mut self) -> Result<(), LedgerError> {
         self.disk.check()?;
         self.write_segment()?;
+        self.results.flush(&mut self.disk)?;
         self.side.flush(&mut self.disk)
     }
 
-    /// Makes everything durable: blocks first, then what is said about them.
+    /// Makes everything durable: blocks first, then what is said about them, and their results.
     ///
     /// # Errors
     /// When the storage fails, now or before; what was appended since the last success may be
     /// lost then.
     pub fn sync(&mut self) -> Result<(), LedgerError> {
         self.sync_blocks()?;
-        self.sync_side()
+        self.sync_side()?;
+        self.sync_results()
     }
 
     /// Makes the blocks durable.
@@ -235,6 +249,15 @@ impl BlockLog {
     /// As [`Self::sync`].
     pub fn sync_side(&mut self) -> Result<(), LedgerError> {
         self.side.sync(&mut self.disk)
+    }
+
+    /// Makes the results durable that were put. They come before a snapshot that covers their blocks:
+    /// nobody executes those again then.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn sync_results(&mut self) -> Result<(), LedgerError> {
+        self.results.sync(&mut self.disk)
     }
 
     /// The highest block: its height, hash and header. `None` while the log holds none.
@@ -357,7 +380,7 @@ impl BlockLog {
             // This many blocks are left at least: a segment goes when the others have enough.
             let left = self.tip.0.0 - first.0 + 1 - u64::from(footer.count);
             let BlockLogSettings { retain_bytes, retain_blocks, .. } = self.settings;
-            if self.bytes() <= retain_bytes && left < retain_blocks {
+            if self.bytes() + self.results.bytes() <= retain_bytes && left < retain_blocks {
                 break;
             }
             if footer.last_height(first) > snapshot {
@@ -373,7 +396,8 @@ impl BlockLog {
         self.let_go_of(gone)
     }
 
-    /// Gives the files of these segments, and of what is attested about them, to be removed. What is
+    /// Gives the files of these segments, of what is attested about them, and of their results, to be
+    /// removed. What is
     /// certified of blocks before goes when their files are seen to be gone.
     fn let_go_of(&mut self, segments: Vec<Height>) -> Result<Option<Removal>, LedgerError> {
         if segments.is_empty() {
@@ -384,8 +408,9 @@ impl BlockLog {
         let there = self.disk.storage().list()?;
         let lowest = there.iter().find_map(|name| parse_name(name, "blocks"));
         self.side.prune(&mut self.disk, first, lowest.unwrap_or(first))?;
+        self.results.prune(first);
         // A segment that is damaged may have no file, and few have attestations.
-        let names = [segment_name, attestation_name].into_iter();
+        let names = [segment_name, attestation_name, results_name].into_iter();
         let mut names: Vec<_> = names.flat_map(|name| segments.iter().copied().map(name)).collect();
         names.retain(|name| there.binary_search(name).is_ok());
         Removal::new(&mut self.disk, names).map(Some)
@@ -483,6 +508,49 @@ impl BlockLog {
         }
         self.side.put_attestation(&mut self.disk, segment, height, block, signatures)?;
         Ok(true)
+    }
+
+    /// Keeps the results of a block that the log has, in the buffer until the next flush. They come in
+    /// order of height; those that come again must be the same, and mend what was lost.
+    ///
+    /// # Errors
+    /// When the storage fails, now or before, and when results are kept that are not these.
+    ///
+    /// # Panics
+    /// When the log does not have the block: it is logged before it is executed.
+    pub fn put_results(&mut self, results: &BlockResults) -> Result<(), LedgerError> {
+        assert!(results.height <= self.tip.0, "a block is logged before it is executed");
+        let Some(segment) = self.segment_of(results.height) else { return Ok(()) };
+        self.results.put(&mut self.disk, segment, results)
+    }
+
+    /// The results of a block; `None` when none were kept: they are not there yet, the block was
+    /// pruned or fetched as part of a state, or the setting is off.
+    ///
+    /// # Errors
+    /// When the storage fails or the results were kept and are damaged.
+    pub fn results(&mut self, height: Height) -> Result<Option<BlockResults>, LedgerError> {
+        let Some(segment) = self.segment_of(height) else { return Ok(None) };
+        self.results.read(&mut self.disk, segment, height)
+    }
+
+    /// The first and the last block of which results were kept.
+    #[must_use]
+    pub fn results_extent(&self) -> Option<(Height, Height)> {
+        self.results.extent()
+    }
+
+    /// Of how many blocks results were kept and are known to be lost, and of how many they were mended
+    /// since the log was opened.
+    #[must_use]
+    pub fn results_damage(&self) -> (u64, u64) {
+        self.results.damage()
+    }
+
+    /// How long all results are, in bytes.
+    #[must_use]
+    pub fn results_bytes(&self) -> u64 {
+        self.results.bytes()
     }
 
     /// All signatures that are kept on a block, each with the hash that it is on, in the order in

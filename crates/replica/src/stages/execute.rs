@@ -22,12 +22,13 @@ use bytes::Bytes;
 use std::sync::Arc;
 use tercio_consensus::Delivery;
 use tercio_crypto::Keyring;
-use tercio_execution::{AppError, Engine, PackageReply, Snapshot};
+use tercio_execution::{AppError, Chained, Engine, Executed, PackageReply, Snapshot};
+use tercio_ledger::{BlockResults, PackageResults};
 use tercio_sync::CertifiedBlocks;
 use tercio_sync::transfer::{Install, Pieces};
 use tercio_types::{
-    Authenticator, Batch, Checkpoint, ClientId, Digest, Principal, ReplicaId, SeqNum, Suite,
-    Timestamp, View,
+    Authenticator, Batch, BlockHeader, Checkpoint, ClientId, Digest, Principal, ReplicaId, SeqNum,
+    Suite, Timestamp, View,
 };
 use tercio_wire::reject::Reason;
 use tercio_wire::{
@@ -136,12 +137,14 @@ impl ExecuteStage {
         let mut block = None;
         if let Some(batch) = &delivery.batch {
             let executed = self.engine.execute(seq, &batch.batch, batch.digest);
-            if let Some(header) = executed.block {
+            if let Some(header) = executed.block.clone() {
                 block = Some((header.height, self.engine.block()));
                 let aborted = self.engine.aborted().map(|why| ToOrder::Dropped(why.reason()));
                 out.order.extend(aborted);
                 self.rhythm.block(batch.bytes.len());
+                let results = block_results(&header, &executed);
                 out.log.push_back(ToLog::Block { header, body: batch.bytes.clone() });
+                out.log.extend(results.map(ToLog::Results));
             }
             self.reply_all(executed.replies, view, out);
         }
@@ -275,9 +278,11 @@ impl ExecuteStage {
             let height = block.header.height;
             let batch = Batch::from_bytes(&block.body, self.suite)
                 .map_err(|why| NodeError::Body { height, why })?;
-            self.engine.replay(&block.header, &batch)?;
+            let executed = self.engine.replay(&block.header, &batch)?;
             self.rhythm.block(block.body.len());
+            let results = block_results(&block.header, &executed);
             out.log.push_back(ToLog::Block { header: block.header, body: block.body });
+            out.log.extend(results.map(ToLog::Results));
         }
         let certified = &certificate.checkpoint;
         let seq = certified.seq;
@@ -299,6 +304,20 @@ impl ExecuteStage {
         out.order.push_back(ToOrder::Replayed { certificate, windows });
         Ok(())
     }
+}
+
+/// What is kept of an executed block's results.
+pub(crate) fn block_results(header: &BlockHeader, executed: &Executed) -> Option<BlockResults> {
+    let Chained { before, root, state } = executed.chained?;
+    let package = |reply: &PackageReply| PackageResults {
+        client: reply.client,
+        first: reply.first,
+        digest: reply.digest,
+        body: Some(reply.body.clone()),
+    };
+    let packages = executed.replies.iter().map(package).collect();
+    let (height, suite) = (header.height, header.suite);
+    Some(BlockResults { height, suite, before, root, state, packages })
 }
 
 /// Whether our state is what a quorum certified.

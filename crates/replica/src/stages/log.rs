@@ -179,6 +179,10 @@ impl LogStage {
                 }
                 self.dirty = true;
             }
+            ToLog::Results(results) => {
+                self.blocks.put_results(&results)?;
+                self.dirty = true;
+            }
             // It was taken just now, and hardly anything changed since: it is released at once.
             ToLog::Snapshot(_) if self.overtaken.len() >= MAX_OVERTAKEN => {
                 out.order.push_back(ToOrder::Dropped("snapshot_passed_over"));
@@ -292,6 +296,8 @@ impl LogStage {
     ) -> Result<(), LedgerError> {
         let StateAt { checkpoint, chain_bytes, snapshot, app } = state;
         let head = SnapshotHead { certificate: certificate.clone(), chain_bytes };
+        // Whoever starts from it executes nothing below again.
+        self.blocks.sync_results()?;
         let keep = Keep::begin(&mut self.snapshots, self.suite, &head, snapshot, app)?;
         self.keep = keep.map(|keep| (keep, checkpoint.height));
         Ok(())

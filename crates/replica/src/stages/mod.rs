@@ -15,7 +15,7 @@ pub use execute::ExecuteStage;
 pub use log::LogStage;
 pub use order::{Check, OrderStage};
 
-pub(crate) use execute::must_equal;
+pub(crate) use execute::{block_results, must_equal};
 pub(crate) use rhythm::Rhythm;
 
 pub use crate::recover::Stages;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::{Delivery, PersistId};
 use tercio_execution::{Snapshot, TreeTop};
-use tercio_ledger::{Block, Removal};
+use tercio_ledger::{Block, BlockResults, Removal};
 use tercio_sync::transfer::message::FetchState;
 use tercio_sync::transfer::{Install, Piece, Pieces};
 use tercio_sync::{CertifiedBlocks, FetchBlocks, Health};
@@ -81,6 +81,8 @@ pub enum ToLog {
         /// The encoded batch.
         body: Bytes,
     },
+    /// Keep the results of a block that the log has.
+    Results(BlockResults),
     /// The state at a checkpoint, to be kept if it gets a certificate.
     Snapshot(StateAt),
     /// A state that came from others was restored: keep it, and begin the block log anew behind
