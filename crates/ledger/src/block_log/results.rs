@@ -77,6 +77,8 @@ pub(super) struct Results {
     damaged: BTreeSet<Height>,
     patch: Option<Patch>,
     mended: u64,
+    /// Where the records of a file stand that is not the current one, and was looked at last.
+    looked_at: Option<(Height, BTreeMap<Height, u64>)>,
 }
 
 impl Results {
@@ -100,6 +102,7 @@ impl Results {
             damaged: BTreeSet::new(),
             patch: None,
             mended: 0,
+            looked_at: None,
         };
         let names = disk.storage().list()?;
         for segment in names.iter().filter_map(|name| parse_name(name, "results")) {
@@ -237,6 +240,7 @@ impl Results {
     /// Writes a file anew from its whole records and the copies.
     fn write_patch(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {
         let Some(Patch { segment, copies, .. }) = self.patch.take() else { return Ok(()) };
+        self.looked_at = None;
         self.flush(disk)?;
         let (name, ident) = (results_name(segment), results_ident(self.chain, segment));
         let mended = copies.len() as u64;
@@ -281,17 +285,16 @@ impl Results {
             return Ok(Some(found));
         }
         let place = match &self.current {
-            Some(current) if current.segment == segment => {
-                let at = current.places.get(&height).copied();
-                Some(at.ok_or_else(|| lost(segment, height, "no record"))?)
+            Some(current) if current.segment == segment => current.places.get(&height),
+            _ => {
+                if self.looked_at.as_ref().is_none_or(|(looked_at, _)| *looked_at != segment) {
+                    self.looked_at = Some((segment, places(disk.storage(), segment)?));
+                }
+                self.looked_at.as_ref().and_then(|(_, places)| places.get(&height))
             }
-            _ => None,
         };
-        let found = match place {
-            Some(at) => read_at(disk.storage(), segment, height, at),
-            None => find(disk.storage(), segment, height),
-        };
-        found.map(Some)
+        let at = *place.ok_or_else(|| lost(segment, height, "no record"))?;
+        read_at(disk.storage(), segment, height, at).map(Some)
     }
 
     /// Takes note that results cannot be read, so that they are mended.
@@ -394,30 +397,37 @@ fn is_gone(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof)
 }
 
-/// Looks for a record from head to head; behind one that is not whole, byte by byte.
+/// Where the records of a file stand, from head to head; behind one that is not whole, byte by byte.
+fn places(storage: &dyn Storage, segment: Height) -> Result<BTreeMap<Height, u64>, LedgerError> {
+    let name = results_name(segment);
+    let walk = || {
+        let mut window = Window::exact(storage, &name)?;
+        let mut places = BTreeMap::new();
+        let mut at = FILE_HEADER as u64;
+        while at < window.len() {
+            let Ok((tag, end)) = peek_record(&mut window, segment.0, at)? else {
+                let all = salvage::scan(storage, &name, segment.0, None, is_results)?.records;
+                return Ok(all.iter().map(|record| (Height(record.tag), record.offset)).collect());
+            };
+            places.insert(Height(tag), at);
+            at = end;
+        }
+        Ok(places)
+    };
+    match walk() {
+        Err(error) if is_gone(&error) => Ok(BTreeMap::new()),
+        other => Ok(other?),
+    }
+}
+
+/// The results of a block of `segment`.
 pub(crate) fn find(
     storage: &dyn Storage,
     segment: Height,
     height: Height,
 ) -> Result<BlockResults, LedgerError> {
-    let name = results_name(segment);
-    let walk = || {
-        let mut window = Window::exact(storage, &name)?;
-        let mut at = FILE_HEADER as u64;
-        while at < window.len() {
-            match peek_record(&mut window, segment.0, at)? {
-                Ok((tag, _)) if tag == height.0 => return Ok(Some(at)),
-                Ok((_, end)) => at = end,
-                Err(_) => break,
-            }
-        }
-        let all = salvage::scan(storage, &name, segment.0, None, is_results)?.records;
-        Ok(all.iter().find(|record| record.tag == height.0).map(|record| record.offset))
-    };
-    match walk() {
-        Ok(Some(at)) => read_at(storage, segment, height, at),
-        Ok(None) => Err(lost(segment, height, "no record")),
-        Err(error) if is_gone(&error) => Err(lost(segment, height, &error.to_string())),
-        Err(error) => Err(LedgerError::Io(error)),
+    match places(storage, segment)?.get(&height) {
+        Some(at) => read_at(storage, segment, height, *at),
+        None => Err(lost(segment, height, "no record")),
     }
 }
