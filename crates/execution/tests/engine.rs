@@ -474,7 +474,7 @@ fn replay_repeats_the_chain_or_names_the_difference() {
         let third = other.replay(&headers[2], &batches[2]);
         assert_eq!(third.err().map(|e| e.field), (lag == 2).then_some("results"));
         if lag == 0 {
-            (3..7).for_each(|i| other.replay(&headers[i], &batches[i]).unwrap());
+            (3..7).for_each(|i| drop(other.replay(&headers[i], &batches[i]).unwrap()));
             let (ours, theirs) = (other.checkpoint(end), first.checkpoint(end));
             assert_eq!(ours.block, theirs.block);
             assert_ne!((ours.results, ours.state), (theirs.results, theirs.state));

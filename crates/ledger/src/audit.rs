@@ -126,6 +126,7 @@ pub fn audit(
         certified_results: BTreeMap::new(),
         chained: None,
         run: None,
+        missing: None,
         previous: Previous { height: Height(0), hash: Digest(chain.0), header: None },
         report: AuditReport::default(),
         at: AuditProgress::default(),
@@ -238,6 +239,8 @@ struct Audit<'a> {
     chained: Option<(Height, Digest)>,
     /// Where results without a gap begin that no certificate proves yet.
     run: Option<Height>,
+    /// The first results file that is not there, since the last results.
+    missing: Option<String>,
     previous: Previous,
     report: AuditReport,
     at: AuditProgress,
@@ -495,11 +498,8 @@ impl Audit<'_> {
     fn results(&mut self, first: Height, is_there: bool) -> Result<(), AuditFailure> {
         let name = results_name(first);
         if !is_there {
-            // Kept before, and not here, where blocks are that must have been executed.
-            let certified = self.certified_results.range(first..).next().is_some();
-            if self.chained.take().is_some() && certified {
-                self.report.lost.push(failure(&name, Some(first), "the file is missing"));
-            }
+            // With nothing behind it, these blocks may not be executed yet.
+            self.missing.get_or_insert(name);
             return Ok(());
         }
         let ident = results_ident(self.membership.chain(), first);
@@ -543,7 +543,8 @@ impl Audit<'_> {
                 let first = self.chained.map_or(self.report.first, |(last, _)| Some(last.next()));
                 if let Some(first) = first.filter(|first| *first < height && !base) {
                     let what = format!("the results up to block {before} are missing");
-                    self.report.lost.push(failure(name, Some(first), what));
+                    let file = self.missing.as_deref().unwrap_or(name);
+                    self.report.lost.push(failure(file, Some(first), what));
                 }
                 self.run = Some(height);
                 match before {
@@ -570,6 +571,7 @@ impl Audit<'_> {
             self.run = Some(height);
         }
         self.chained = Some((height, chained));
+        self.missing = None;
         self.report.results += 1;
         self.report.results_first.get_or_insert(height);
         self.report.results_last = Some(height);

@@ -29,7 +29,7 @@ mod storage;
 mod wal;
 
 pub use audit::{AuditFailure, AuditProgress, AuditReport, audit, hash_at, results_at};
-pub use block_log::{Block, BlockLog, BlockLogSettings, Recovery, Wanted};
+pub use block_log::{Block, BlockLog, BlockLogSettings, Recovery, Wanted, WantedResults};
 pub use certificate::{CertificateError, attestation_key, verify};
 pub use disk::Removal;
 pub use error::LedgerError;

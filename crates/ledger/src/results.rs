@@ -88,6 +88,25 @@ impl BlockResults {
         (self.before, self.root, self.state) == (other.before, other.root, other.state)
     }
 
+    /// These, as others are given them; without results when `stripped`.
+    #[must_use]
+    pub fn encode(&self, stripped: bool) -> Vec<u8> {
+        if !stripped {
+            return self.to_record(false);
+        }
+        let packages = self.packages.iter().cloned();
+        let packages = packages.map(|package| PackageResults { body: None, ..package }).collect();
+        Self { packages, ..self.clone() }.to_record(false)
+    }
+
+    /// Reads what [`Self::encode`] wrote of a block.
+    ///
+    /// # Errors
+    /// When the bytes are no such thing.
+    pub fn decode(height: Height, bytes: &Bytes) -> Result<Self, DecodeError> {
+        Self::of_record(height.0, bytes).map(|(results, _)| results)
+    }
+
     pub(crate) fn to_record(&self, base: bool) -> Vec<u8> {
         let kept = |package: &PackageResults| package.body.as_ref().map_or(0, Bytes::len);
         let bodies: usize = self.packages.iter().map(kept).sum();

@@ -54,7 +54,7 @@ fn certificate(header: &BlockHeader, results: &BlockResults) -> CertifiedCheckpo
 
 /// A log of `n` blocks, eight a segment, with all their results and a certificate at each of
 /// `certified`, synced.
-fn log_with(n: u64, certified: &[u64]) -> (MemStorage, Vec<BlockResults>) {
+pub(crate) fn log_with(n: u64, certified: &[u64]) -> (MemStorage, Vec<BlockResults>) {
     let (storage, blocks) = log_of(n, 8);
     let results = results_of(&blocks);
     let (mut log, _) = open(&storage, 8);

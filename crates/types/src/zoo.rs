@@ -89,6 +89,7 @@ switches! {
         F51AskAfterRestart "a replica whose log went back votes at once",
         F53FootprintBinds "an operation may touch what it did not declare",
         F54PanicsAbort "an operation that panics takes its replica along",
+        F55ResultsByChain "copies of results are taken as they come",
     }
 }
 

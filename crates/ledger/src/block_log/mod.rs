@@ -13,12 +13,14 @@
 
 mod behind;
 mod last;
+mod mend_results;
 mod open;
 mod repair;
 // The audit reads what these write.
 pub(crate) mod results;
 pub(crate) mod side;
 
+pub use mend_results::WantedResults;
 pub use repair::Wanted;
 
 use crate::disk::{Disk, Removal, Window};

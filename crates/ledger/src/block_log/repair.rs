@@ -219,7 +219,7 @@ impl BlockLog {
         damaged.any(|height| placed.is_none_or(|placed| !placed.contains_key(height)))
     }
 
-    fn last_of(&self, segment: Height) -> Height {
+    pub(super) fn last_of(&self, segment: Height) -> Height {
         match self.closed.get(&segment) {
             Some(footer) => footer.last_height(segment),
             None => self.tip.0,

@@ -27,6 +27,7 @@ use crate::{BlockResults, LedgerError, Storage};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use tercio_types::{ChainId, Digest, Height};
 
 /// How many bytes of copies wait before a file is written anew.
@@ -217,7 +218,7 @@ impl Results {
     }
 
     /// Puts a copy in the place of lost results, which it is known to be of.
-    fn mend(
+    pub(super) fn mend(
         &mut self,
         disk: &mut Disk,
         segment: Height,
@@ -238,7 +239,7 @@ impl Results {
     }
 
     /// Writes a file anew from its whole records and the copies.
-    fn write_patch(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {
+    pub(super) fn write_patch(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {
         let Some(Patch { segment, copies, .. }) = self.patch.take() else { return Ok(()) };
         self.looked_at = None;
         self.flush(disk)?;
@@ -300,6 +301,31 @@ impl Results {
     /// Takes note that results cannot be read, so that they are mended.
     pub(super) fn note_damage(&mut self, height: Height) {
         self.damaged.insert(height);
+    }
+
+    /// Takes note that results are not missed any more.
+    pub(super) fn forget_damage(&mut self, height: Height) {
+        self.damaged.remove(&height);
+    }
+
+    /// Whether results are lost and no copy waits for its place.
+    pub(super) fn is_lost(&self, height: Height) -> bool {
+        self.damaged.contains(&height) && !self.copy_waits(height)
+    }
+
+    /// The highest of them.
+    pub(super) fn highest_lost(&self) -> Option<Height> {
+        self.damaged.iter().rev().copied().find(|height| !self.copy_waits(*height))
+    }
+
+    /// Whether any of these blocks' are.
+    pub(super) fn lacks(&self, blocks: RangeInclusive<Height>) -> bool {
+        self.damaged.range(blocks).any(|height| !self.copy_waits(*height))
+    }
+
+    /// The last block of which results were kept, and the chained results after it.
+    pub(super) fn tip(&self) -> Option<(Height, Digest)> {
+        self.tip
     }
 
     pub(super) fn flush(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {

@@ -222,6 +222,9 @@ impl LogStage {
             ToLog::Fetch { by, request } => self.serve(by, request, out)?,
             ToLog::Scrub { bytes } => self.scrub = Some(Scrub { left: bytes, read: 0 }),
             ToLog::Repair { copies } => self.repair(&copies, out)?,
+            ToLog::RepairResults { copies, stripped } => {
+                self.repair_results(&copies, stripped, out)?;
+            }
         }
         Ok(())
     }
@@ -326,7 +329,7 @@ impl LogStage {
     /// When the storage fails; the replica stops then.
     pub fn work(&mut self, out: &mut Outbox) -> Result<(), NodeError> {
         if let Some((by, number, request)) = self.asked.pop_front() {
-            let answer = self.server.answer(&mut self.snapshots, &self.blocks, &request)?;
+            let answer = self.server.answer(&mut self.snapshots, &mut self.blocks, &request)?;
             let (body, damaged) = answer;
             if damaged {
                 out.order.push_back(ToOrder::Dropped("snapshot_damaged"));

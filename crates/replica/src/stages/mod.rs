@@ -125,6 +125,13 @@ pub enum ToLog {
         /// The copies.
         copies: Vec<Block>,
     },
+    /// Put copies in the place of lost results; answered by [`ToOrder::Health`].
+    RepairResults {
+        /// The copies, the highest first.
+        copies: Vec<BlockResults>,
+        /// Whether those are taken too from which results were left out.
+        stripped: bool,
+    },
     /// Another replica wants blocks.
     Fetch {
         /// Who.
