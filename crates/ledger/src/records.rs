@@ -388,6 +388,11 @@ impl RecordFile {
         self.written + self.buffer.len() as u64
     }
 
+    /// How much of that is in the buffer.
+    pub(crate) fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Appends a record to the buffer; gives its offset.
     pub(crate) fn push(&mut self, tag: u64, payload: &[u8]) -> u64 {
         let offset = self.len();

@@ -12,15 +12,15 @@
 //! `docs/format-disk.md` lists every byte.
 
 mod behind;
+mod kept;
 mod last;
-mod mend_results;
 mod open;
 mod repair;
 // The audit reads what these write.
 pub(crate) mod results;
 pub(crate) mod side;
 
-pub use mend_results::WantedResults;
+pub use kept::WantedResults;
 pub use repair::Wanted;
 
 use crate::disk::{Disk, Removal, Window};
@@ -29,7 +29,7 @@ use crate::segment::{
     self, Footer, SegmentHeader, attestation_name, parse_name, read_block, results_name,
     segment_name,
 };
-use crate::{BlockResults, LedgerError, Storage};
+use crate::{LedgerError, Storage};
 use bytes::Bytes;
 use repair::{Damaged, Patch, Scrub};
 use results::Results;
@@ -219,7 +219,7 @@ impl BlockLog {
     pub fn flush(&mut self) -> Result<(), LedgerError> {
         self.disk.check()?;
         self.write_segment()?;
-        self.results.flush(&mut self.disk)?;
+        self.results.flush_some(&mut self.disk)?;
         self.side.flush(&mut self.disk)
     }
 
@@ -251,15 +251,6 @@ impl BlockLog {
     /// As [`Self::sync`].
     pub fn sync_side(&mut self) -> Result<(), LedgerError> {
         self.side.sync(&mut self.disk)
-    }
-
-    /// Makes the results durable that were put. They come before a snapshot that covers their blocks:
-    /// nobody executes those again then.
-    ///
-    /// # Errors
-    /// As [`Self::sync`].
-    pub fn sync_results(&mut self) -> Result<(), LedgerError> {
-        self.results.sync(&mut self.disk)
     }
 
     /// The highest block: its height, hash and header. `None` while the log holds none.
@@ -510,49 +501,6 @@ impl BlockLog {
         }
         self.side.put_attestation(&mut self.disk, segment, height, block, signatures)?;
         Ok(true)
-    }
-
-    /// Keeps the results of a block that the log has, in the buffer until the next flush. They come in
-    /// order of height; those that come again must be the same, and mend what was lost.
-    ///
-    /// # Errors
-    /// When the storage fails, now or before, and when results are kept that are not these.
-    ///
-    /// # Panics
-    /// When the log does not have the block: it is logged before it is executed.
-    pub fn put_results(&mut self, results: &BlockResults) -> Result<(), LedgerError> {
-        assert!(results.height <= self.tip.0, "a block is logged before it is executed");
-        let Some(segment) = self.segment_of(results.height) else { return Ok(()) };
-        self.results.put(&mut self.disk, segment, results)
-    }
-
-    /// The results of a block; `None` when none were kept: they are not there yet, the block was
-    /// pruned or fetched as part of a state, or the setting is off.
-    ///
-    /// # Errors
-    /// When the storage fails or the results were kept and are damaged.
-    pub fn results(&mut self, height: Height) -> Result<Option<BlockResults>, LedgerError> {
-        let Some(segment) = self.segment_of(height) else { return Ok(None) };
-        self.results.read(&mut self.disk, segment, height)
-    }
-
-    /// The first and the last block of which results were kept.
-    #[must_use]
-    pub fn results_extent(&self) -> Option<(Height, Height)> {
-        self.results.extent()
-    }
-
-    /// Of how many blocks results were kept and are known to be lost, and of how many they were mended
-    /// since the log was opened.
-    #[must_use]
-    pub fn results_damage(&self) -> (u64, u64) {
-        self.results.damage()
-    }
-
-    /// How long all results are, in bytes.
-    #[must_use]
-    pub fn results_bytes(&self) -> u64 {
-        self.results.bytes()
     }
 
     /// All signatures that are kept on a block, each with the hash that it is on, in the order in

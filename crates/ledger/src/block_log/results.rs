@@ -7,9 +7,9 @@
 //!   `R(h) = H(R(h-1) | root [| state])`. A record has `R(h-1)`: so what record h must be follows from
 //!   record h+1, or from a certificate, which has `R` at its height.
 //! - Nothing is promised on results, and all of them can be computed again from a state and the blocks
-//!   behind it. So they are written with the blocks and synced when a snapshot is to be kept, before
-//!   the snapshot is ([`super::BlockLog::sync_results`]): what a power failure takes lies above the
-//!   latest snapshot, and comes again.
+//!   behind it. So they are written 64 KiB at a time, and synced when a snapshot is to be kept, before
+//!   the snapshot is ([`super::BlockLog::sync_results`]): what the end of a process or a power failure
+//!   takes lies above the latest snapshot, and comes again.
 //! - Files are read as certificates are ([`salvage`]): every whole record counts, and a place that
 //!   holds none is passed over. Results that were kept and cannot be read are damage, and reading them
 //!   says so, until they are mended: by results that come again, or by copies from others.
@@ -30,6 +30,8 @@ use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use tercio_types::{ChainId, Digest, Height};
 
+/// How much is written at once, unless it is to be durable or read.
+const WRITE: usize = 64 << 10;
 /// How many bytes of copies wait before a file is written anew.
 const PATCH: usize = 8 << 20;
 
@@ -326,6 +328,14 @@ impl Results {
     /// The last block of which results were kept, and the chained results after it.
     pub(super) fn tip(&self) -> Option<(Height, Digest)> {
         self.tip
+    }
+
+    /// Writes what is in the buffer once that is worth a write.
+    pub(super) fn flush_some(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {
+        match &mut self.current {
+            Some(current) if current.file.buffered() >= WRITE => current.file.flush(disk),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn flush(&mut self, disk: &mut Disk) -> Result<(), LedgerError> {

@@ -1,4 +1,4 @@
-//! Lost results, mended with copies from others.
+//! The results of blocks ([`super::results`]): kept, read, and mended with copies from others.
 //!
 //! What the highest lost record must be chained to is known: a certificate at its height says it, or
 //! the record above, which has what is before it. So a copy from anybody will do, and mending begins
@@ -29,6 +29,58 @@ pub struct WantedResults {
 }
 
 impl BlockLog {
+    /// Keeps the results of a block that the log has, in the buffer until the next flush. They come in
+    /// order of height; those that come again must be the same, and mend what was lost.
+    ///
+    /// # Errors
+    /// When the storage fails, now or before, and when results are kept that are not these.
+    ///
+    /// # Panics
+    /// When the log does not have the block: it is logged before it is executed.
+    pub fn put_results(&mut self, results: &BlockResults) -> Result<(), LedgerError> {
+        assert!(results.height <= self.tip.0, "a block is logged before it is executed");
+        let Some(segment) = self.segment_of(results.height) else { return Ok(()) };
+        self.results.put(&mut self.disk, segment, results)
+    }
+
+    /// The results of a block; `None` when none were kept: they are not there yet, the block was
+    /// pruned or fetched as part of a state, or the setting is off.
+    ///
+    /// # Errors
+    /// When the storage fails or the results were kept and are damaged.
+    pub fn results(&mut self, height: Height) -> Result<Option<BlockResults>, LedgerError> {
+        let Some(segment) = self.segment_of(height) else { return Ok(None) };
+        self.results.read(&mut self.disk, segment, height)
+    }
+
+    /// The first and the last block of which results were kept.
+    #[must_use]
+    pub fn results_extent(&self) -> Option<(Height, Height)> {
+        self.results.extent()
+    }
+
+    /// Of how many blocks results were kept and are known to be lost, and of how many they were mended
+    /// since the log was opened.
+    #[must_use]
+    pub fn results_damage(&self) -> (u64, u64) {
+        self.results.damage()
+    }
+
+    /// How long all results are, in bytes.
+    #[must_use]
+    pub fn results_bytes(&self) -> u64 {
+        self.results.bytes()
+    }
+
+    /// Makes the results durable that were put. They come before a snapshot that covers their blocks:
+    /// nobody executes those again then.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn sync_results(&mut self) -> Result<(), LedgerError> {
+        self.results.sync(&mut self.disk)
+    }
+
     /// Which results are to be fetched from others next; `None` when none are known to be lost.
     ///
     /// # Errors
