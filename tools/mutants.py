@@ -26,7 +26,7 @@ RESULTS = ROOT / "docs/results/mutants.jsonl"
 DOCUMENT = ROOT / "docs/testing.md"
 BEGIN, END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
 CRATES = ["consensus", "ledger", "sync", "replica"]
-FEATURES = "tercio-consensus/zoo,tercio-ledger/zoo"
+FEATURES = "tercio-consensus/zoo,tercio-execution/zoo,tercio-ledger/zoo"
 # Far above what a test program needs, in bytes.
 MOST_MEMORY = 4 << 30
 # The demands of the lane.

@@ -12,9 +12,9 @@ pub struct Bank {
     settings: Settings,
 }
 
-fn read(view: &StateView<'_>, number: u64) -> Result<Account, Reject> {
+fn read(view: &mut StateView<'_>, number: u64) -> Result<Account, Reject> {
     let value = view.get(&Account::key(number)).ok_or(Reject::UnknownAccount)?;
-    Ok(Account::from_value(value))
+    Ok(Account::from_value(&value))
 }
 
 fn write(view: &mut StateView<'_>, number: u64, account: Account) {
@@ -135,7 +135,7 @@ impl Transaction for Bank {
             Ok(Command::Transfer { from, to, .. }) if from == to => (vec![key(from)], vec![]),
             Ok(Command::Transfer { from, to, .. }) => (vec![], vec![key(from), key(to)]),
         };
-        Footprint::Declared { reads, writes }
+        Footprint::Declared { reads, writes, ranges: vec![] }
     }
 
     /// A [`Command::Balance`], answered by an [`Outcome`].

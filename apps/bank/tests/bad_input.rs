@@ -81,7 +81,10 @@ fn footprints_are_exact() {
     let of = |client, op: Bytes| match bank.footprint(&Operation { client, seq: RequestSeq(1), op })
     {
         Footprint::Unknown => panic!("every command declares its accounts"),
-        Footprint::Declared { reads, writes } => (reads, writes),
+        Footprint::Declared { reads, writes, ranges } => {
+            assert_eq!(ranges, []);
+            (reads, writes)
+        }
     };
     let key = |account: u64| Bytes::copy_from_slice(&account.to_be_bytes());
     let deposit = Command::Deposit { account: 7, amount: 1 }.to_bytes();

@@ -2,8 +2,9 @@
 
 use crate::{Command, Page, Query, Reject, Reply, Scan, Settings, SettingsError};
 use bytes::Bytes;
+use std::ops::ControlFlow;
 use tercio_execution::{
-    AppError, Context, Footprint, Operation, Outcome, StateView, Store, Transaction,
+    AppError, Context, Footprint, KeyRange, Operation, Outcome, StateView, Store, Transaction,
 };
 use tercio_wire::Encode;
 
@@ -67,50 +68,68 @@ impl Kv {
     }
 }
 
-fn found(value: Option<&Bytes>) -> Reply {
-    value.map_or(Reply::Missing, |value| Reply::Found(value.clone()))
+fn found(value: Option<Bytes>) -> Reply {
+    value.map_or(Reply::Missing, Reply::Found)
 }
 
-/// Fills a page from the keys that are not below `scan.from`.
-fn page<'a>(scan: &Scan, keys: impl Iterator<Item = (&'a Bytes, &'a Bytes)>) -> Reply {
-    let mut page = Page::default();
-    let mut bytes = 0;
-    let within = |key: &Bytes| scan.to.as_ref().is_none_or(|to| key < to);
-    for (key, value) in keys.take_while(|(key, _)| within(key)) {
-        bytes += key.len() + value.len();
-        let full = page.entries.len() == scan.limit as usize || bytes > Scan::MAX_BYTES;
+/// A page that is filled with keys that are not below `scan.from`, in ascending order.
+struct Filling<'a> {
+    scan: &'a Scan,
+    page: Page,
+    bytes: usize,
+}
+
+impl<'a> Filling<'a> {
+    fn new(scan: &'a Scan) -> Self {
+        Self { scan, page: Page::default(), bytes: 0 }
+    }
+
+    /// Takes the next key, unless it is beyond the end or the page is full.
+    fn take(&mut self, key: &Bytes, value: &Bytes) -> ControlFlow<()> {
+        let Self { scan, page, bytes } = self;
+        if scan.to.as_ref().is_some_and(|to| key >= to) {
+            return ControlFlow::Break(());
+        }
+        *bytes += key.len() + value.len();
+        let full = page.entries.len() == scan.limit as usize || *bytes > Scan::MAX_BYTES;
         if full && !page.entries.is_empty() {
             page.more = true;
-            break;
+            return ControlFlow::Break(());
         }
         page.entries.push((key.clone(), value.clone()));
+        ControlFlow::Continue(())
     }
-    Reply::Page(page)
 }
 
 fn apply(command: &Command, view: &mut StateView<'_>) -> Reply {
     match command {
         Command::Get { key } => found(view.get(key)),
         Command::Put { key, value } => {
-            let replaced = view.put(key, value);
+            let replaced = view.get(key).is_some();
+            view.put(key, value);
             Reply::Stored { replaced }
         }
         Command::Delete { key } => {
-            let existed = view.delete(key);
+            let existed = view.get(key).is_some();
+            view.delete(key);
             Reply::Deleted { existed }
         }
         Command::Swap { key, expected, new } => {
             let current = view.get(key);
-            if current != expected.as_ref() {
-                return Reply::Differs(current.cloned());
+            if current != *expected {
+                return Reply::Differs(current);
             }
             match new {
                 Some(value) => view.put(key, value),
                 None => view.delete(key),
-            };
+            }
             Reply::Swapped
         }
-        Command::Scan(scan) => page(scan, view.range(&scan.from)),
+        Command::Scan(scan) => {
+            let mut filling = Filling::new(scan);
+            view.range(&scan.from, scan.to.as_deref(), |key, value| filling.take(key, value));
+            Reply::Page(filling.page)
+        }
     }
 }
 
@@ -140,25 +159,31 @@ impl Transaction for Kv {
         }
     }
 
-    /// One key, or none when the command is refused; which keys a scan meets is not known.
+    /// One key, or the range of a scan; nothing when the command is refused.
     fn footprint(&self, tx: &Operation) -> Footprint {
-        let (reads, writes) = match self.parse(&tx.op) {
-            Err(_) => (vec![], vec![]),
-            Ok(Command::Get { key }) => (vec![key], vec![]),
+        let (mut reads, mut writes, mut ranges) = (vec![], vec![], vec![]);
+        match self.parse(&tx.op) {
+            Err(_) => {}
+            Ok(Command::Get { key }) => reads.push(key),
             Ok(Command::Put { key, .. } | Command::Delete { key } | Command::Swap { key, .. }) => {
-                (vec![], vec![key])
+                writes.push(key);
             }
-            Ok(Command::Scan(_)) => return Footprint::Unknown,
-        };
-        Footprint::Declared { reads, writes }
+            Ok(Command::Scan(Scan { from, to, .. })) => ranges.push(KeyRange { from, to }),
+        }
+        Footprint::Declared { reads, writes, ranges }
     }
 
     /// A [`Query`], answered by a [`Reply`].
     fn query(&self, question: &[u8], store: &Store) -> Result<Bytes, AppError> {
         let query = self.parse_query(&Bytes::copy_from_slice(question));
         let reply = match query.map_err(|reason| AppError(reason.to_string()))? {
-            Query::Get { key } => found(store.get(&key)),
-            Query::Scan(scan) => page(&scan, store.range(&scan.from)),
+            Query::Get { key } => found(store.get(&key).cloned()),
+            Query::Scan(scan) => {
+                let mut filling = Filling::new(&scan);
+                let mut keys = store.range(&scan.from);
+                let _ = keys.try_for_each(|(key, value)| filling.take(key, value));
+                Reply::Page(filling.page)
+            }
             Query::Count => Reply::Count(store.len() as u64),
         };
         Ok(reply.to_bytes())

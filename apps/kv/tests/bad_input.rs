@@ -6,7 +6,7 @@ use bytes::Bytes;
 use common::{ask, run};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use tercio_execution::{Application, Footprint, Keyed, Operation, Transaction};
+use tercio_execution::{Application, Footprint, KeyRange, Keyed, Operation, Transaction};
 use tercio_kv::text::{self, TextError};
 use tercio_kv::{Command, Kv, Page, Query, Reject, Reply, Scan, Settings, SettingsError};
 use tercio_types::{ClientId, RequestSeq, Suite};
@@ -94,7 +94,7 @@ fn queries_read_and_refuse_what_would_write() {
     assert!(ask(&store, &Query::Scan(scan(0))).is_err());
 }
 
-/// A declaration binds, so the engine would stop on a wrong one; but one that is too wide would
+/// A declaration binds, so a wrong one would abort the command; but one that is too wide would
 /// only be slow.
 #[test]
 fn footprints_are_exact() {
@@ -102,23 +102,28 @@ fn footprints_are_exact() {
     let of = |op: Bytes| {
         let tx = Operation { client: ClientId(1), seq: RequestSeq(1), op };
         match kv.footprint(&tx) {
-            Footprint::Unknown => None,
-            Footprint::Declared { reads, writes } => Some((reads, writes)),
+            Footprint::Unknown => panic!("every command declares what it touches"),
+            Footprint::Declared { reads, writes, ranges } => (reads, writes, ranges),
         }
     };
     let key = Bytes::from("key");
     let own = || vec![key.clone()];
-    assert_eq!(of(Command::Get { key: key.clone() }.to_bytes()), Some((own(), vec![])));
+    assert_eq!(of(Command::Get { key: key.clone() }.to_bytes()), (own(), vec![], vec![]));
     for command in [
         put("key", "value"),
         Command::Delete { key: key.clone() },
         Command::Swap { key: key.clone(), expected: None, new: None },
     ] {
-        assert_eq!(of(command.to_bytes()), Some((vec![], own())));
+        assert_eq!(of(command.to_bytes()), (vec![], own(), vec![]));
     }
-    assert_eq!(of(Command::Scan(scan(5)).to_bytes()), None);
+    let open = KeyRange { from: Bytes::new(), to: None };
+    assert_eq!(of(Command::Scan(scan(5)).to_bytes()), (vec![], vec![], vec![open]));
+    let (from, to) = (key.clone(), Some(Bytes::from("kez")));
+    let range = KeyRange { from: from.clone(), to: to.clone() };
+    let command = Command::Scan(Scan { from, to, limit: 5 });
+    assert_eq!(of(command.to_bytes()), (vec![], vec![], vec![range]));
     for refused in [Bytes::new(), put("fives", "").to_bytes()] {
-        assert_eq!(of(refused), Some((vec![], vec![])));
+        assert_eq!(of(refused), (vec![], vec![], vec![]));
     }
 }
 

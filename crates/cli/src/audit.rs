@@ -3,6 +3,8 @@
 //! Of a network's directory each replica in it is audited, and each is reported, whatever becomes of
 //! the others. Logs that are good must also be one log, as far as the shortest of them goes.
 
+mod results;
+
 use crate::failure::Failure;
 use crate::{folder, output};
 use indicatif::ProgressBar;
@@ -20,6 +22,9 @@ pub(crate) struct Args {
     /// The home of a replica that does not run, or a network's directory with several
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    /// Print the results of the block of this height, and what proves them; of one replica's home
+    #[arg(long, value_name = "HEIGHT")]
+    results: Option<u64>,
     /// Print one JSON object; of a network's directory its `replicas` are an array
     #[arg(long)]
     json: bool,
@@ -62,9 +67,15 @@ struct Good {
     segments: u64,
     certificates: u64,
     last_certified: u64,
+    /// Of how many blocks results are kept, from which to which, and up to which a certificate proves
+    /// them.
+    results: u64,
+    results_first: u64,
+    results_last: u64,
+    results_certified: u64,
     head: String,
     torn_bytes: u64,
-    /// Places among certificates and attestations that cannot be read.
+    /// Places among certificates, attestations and results that cannot be read.
     lost: Vec<String>,
 }
 
@@ -103,6 +114,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // A replica's home has no homes in it, and none of it needs to be readable to be told apart.
     let genesis = folder::genesis(&args.dir).ok();
     let homes = genesis.as_ref().map_or(vec![], |genesis| folder::replicas(&args.dir, genesis));
+    if !homes.is_empty() && args.results.is_some() {
+        let (_, home) = &homes[0];
+        return Err(Failure::new(format!(
+            "--results takes the home of one replica, such as {}; all of them have the same",
+            home.display()
+        )));
+    }
     if !homes.is_empty() {
         return all(&homes, args.json);
     }
@@ -113,7 +131,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(folder::no_replica(&args.dir));
     }
     match watched(&args.dir) {
-        Ok(audited) => output::report(args.json, &Good::of(&audited), print),
+        Ok(audited) => match args.results {
+            Some(height) => results::run(&args.dir, &audited, height, args.json),
+            None => output::report(args.json, &Good::of(&audited), print),
+        },
         Err(Flaw::Unusable(failure)) => Err(failure),
         Err(flaw @ Flaw::Damage(_)) => {
             if args.json {
@@ -225,6 +246,10 @@ impl Good {
             segments: report.segments,
             certificates: report.certificates,
             last_certified: report.last_certified.map_or(0, |h| h.0),
+            results: report.results,
+            results_first: report.results_first.map_or(0, |h| h.0),
+            results_last: report.results_last.map_or(0, |h| h.0),
+            results_certified: report.results_proven.last().map_or(0, |range| range.end().0),
             head: report.head.to_string(),
             torn_bytes: report.torn_bytes,
             lost: report.lost.iter().map(ToString::to_string).collect(),
@@ -283,7 +308,7 @@ fn draw(bar: &ProgressBar, progress: &AuditProgress) {
 fn print(good: &Good) {
     output::line(&format!(
         "audit: ok, replica {}: {} blocks up to height {} with {} operations in {} segment(s), {} \
-         certificate(s), certified up to height {}{}{}",
+         certificate(s), certified up to height {}{}{}{}",
         good.replica,
         good.blocks,
         good.height,
@@ -291,6 +316,13 @@ fn print(good: &Good) {
         good.segments,
         good.certificates,
         good.last_certified,
+        match good.results {
+            0 => ", no results".into(),
+            results => format!(
+                ", results of {results} blocks, {} to {}, certified up to height {}",
+                good.results_first, good.results_last, good.results_certified
+            ),
+        },
         match good.torn_bytes {
             0 => String::new(),
             bytes => format!(", {bytes} bytes of an unfinished write at the end"),

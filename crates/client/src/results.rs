@@ -27,6 +27,14 @@ fn bytes(result: OpResult) -> Result<Bytes, CallError> {
         OpResult::Unsupported => {
             Err(CallError::NoResult("the replicas do not know this kind of request"))
         }
+        OpResult::OutsideFootprint => Err(CallError::NoResult(
+            "it was aborted and changed nothing: it touched what the application does not declare \
+             for it (a mistake in the application)",
+        )),
+        OpResult::Panicked => Err(CallError::NoResult(
+            "it was aborted and changed nothing: the application panicked over it (a mistake in the \
+             application)",
+        )),
         OpResult::Declined(why) => {
             Err(CallError::Declined(String::from_utf8_lossy(&why).into_owned()))
         }

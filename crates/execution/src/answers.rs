@@ -1,9 +1,9 @@
 //! What the packages of a block are answered.
 
-use crate::Replies;
 use crate::chain::Admission;
 use crate::client_table::ClientTable;
 use crate::system::Decision;
+use crate::{Aborted, Replies};
 use bytes::Bytes;
 use std::ops::Range;
 use tercio_crypto::merkle_root;
@@ -61,7 +61,9 @@ impl Answers<'_> {
                 Admission::Fresh => {
                     // The result of a read brings its own status.
                     if package.kind == OpKind::User {
-                        out.push(ResultStatus::Executed as u8);
+                        let aborted = self.results.aborted(self.next);
+                        let status = aborted.map_or(ResultStatus::Executed, Aborted::status);
+                        out.push(status as u8);
                     }
                     out.extend_from_slice(self.results.get(self.next));
                     self.next += 1;

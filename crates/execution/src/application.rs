@@ -1,6 +1,6 @@
 //! The application as a deterministic state machine over opaque operations (as in Themis).
 
-use crate::{Snapshot, TreeTop};
+use crate::{Aborted, Snapshot, TreeTop};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub struct Operation {
 pub struct Replies {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Which have no result, and why, in order.
+    aborted: Vec<(usize, Aborted)>,
 }
 
 impl Replies {
@@ -47,6 +49,29 @@ impl Replies {
     /// Appends the next operation's result.
     pub fn push(&mut self, result: &[u8]) {
         self.push_with(|out| out.extend_from_slice(result));
+    }
+
+    /// Appends the next operation's result, or that it was aborted: then nothing of what `write`
+    /// appended is kept, and the result is a status of its own.
+    pub fn push_attempt(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), Aborted>) {
+        let start = self.bytes.len();
+        if let Err(why) = write(&mut self.bytes) {
+            self.bytes.truncate(start);
+            self.aborted.push((self.ends.len(), why));
+        }
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Why the i-th operation has no result, if it has none.
+    #[must_use]
+    pub fn aborted(&self, i: usize) -> Option<Aborted> {
+        let at = self.aborted.binary_search_by_key(&i, |(i, _)| *i).ok()?;
+        Some(self.aborted[at].1)
+    }
+
+    /// Why operations have no result, one for each that has none.
+    pub fn all_aborted(&self) -> impl Iterator<Item = Aborted> + '_ {
+        self.aborted.iter().map(|(_, why)| *why)
     }
 
     /// How many results there are.
@@ -79,6 +104,7 @@ impl Replies {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.aborted.clear();
     }
 }
 

@@ -81,7 +81,11 @@ impl Engine {
     /// # Errors
     /// When the header would be another; nothing was executed then. Results and state of this
     /// block show in the checkpoint after it, and in the headers `lag` above.
-    pub fn replay(&mut self, header: &BlockHeader, body: EncodedBatch) -> Result<(), ReplayError> {
+    pub fn replay(
+        &mut self,
+        header: &BlockHeader,
+        body: EncodedBatch,
+    ) -> Result<Executed, ReplayError> {
         self.execution.replay(&mut self.chain, header, body)
     }
 

@@ -17,7 +17,7 @@ use crate::client_table::ClientTable;
 use crate::engine::{Divergence, ReplayError};
 use crate::system::{Decision, membership_digest};
 use crate::{
-    AppError, Chain, Context, Executor, ExecutorFault, Operation, Ordered, OrderedBlock,
+    Aborted, AppError, Chain, Context, Executor, ExecutorFault, Operation, Ordered, OrderedBlock,
     PackageReply, PreCheck, Proposal, Replies, Run, TreeTop, Wake, Work,
 };
 use bytes::Bytes;
@@ -43,8 +43,23 @@ pub struct Executed {
     pub block: Option<ExecutedBlock>,
     /// One reply a package, in order.
     pub replies: Vec<PackageReply>,
+    /// Why operations of it were aborted, one for each that was.
+    pub aborted: Vec<Aborted>,
+    /// How its results are chained; `None` without a block.
+    pub chained: Option<Chained>,
     /// What headers will say of it, with a lag.
     pub late: Option<Late>,
+}
+
+/// What the chained results after a block are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chained {
+    /// The chained results before it.
+    pub before: Digest,
+    /// Its results root.
+    pub root: Digest,
+    /// The state after it, with a lag above zero.
+    pub state: Option<Digest>,
 }
 
 /// A block that was executed.
@@ -54,8 +69,6 @@ pub struct ExecutedBlock {
     pub header: BlockHeader,
     /// The header's hash.
     pub hash: Digest,
-    /// Its results root.
-    pub results: Digest,
 }
 
 /// What a block leaves for the header `lag` heights above.
@@ -361,14 +374,18 @@ impl Execution {
         let seq = ordered.seq;
         self.seq = seq;
         let (Some(block), Some(batch), Some(work)) = (ordered.block, batch, work) else {
-            return Ok(Some(Executed { seq, block: None, replies: Vec::new(), late: None }));
+            let (replies, aborted) = (Vec::new(), Vec::new());
+            let nothing =
+                Executed { seq, block: None, replies, aborted, chained: None, late: None };
+            return Ok(Some(nothing));
         };
         let root = self.answer(&block, &batch.batch, &work.results);
-        let late = self.chain_results(root);
+        let (chained, late) = self.chain_results(root);
         let replies = self.replies(&batch.batch);
+        let aborted = work.results.all_aborted().collect();
         self.keep_buffers(work);
-        let block = ExecutedBlock { header: block.header, hash: block.hash, results: root };
-        Ok(Some(Executed { seq, block: Some(block), replies, late }))
+        let block = Some(ExecutedBlock { header: block.header, hash: block.hash });
+        Ok(Some(Executed { seq, block, replies, aborted, chained: Some(chained), late }))
     }
 
     /// Operations are slices of received frames, which must not live until the next batch.
@@ -443,20 +460,21 @@ impl Execution {
             .collect()
     }
 
-    fn chain_results(&mut self, root: Digest) -> Option<Late> {
+    fn chain_results(&mut self, root: Digest) -> (Chained, Option<Late>) {
+        let before = self.results;
         if self.lag == 0 {
-            self.results = hash(self.suite, &[&self.results.0, &root.0]);
-            return None;
+            self.results = hash(self.suite, &[&before.0, &root.0]);
+            return (Chained { before, root, state: None }, None);
         }
         let state = self.executor.state_digest();
-        self.results = hash(self.suite, &[&self.results.0, &root.0, &state.0]);
+        self.results = hash(self.suite, &[&before.0, &root.0, &state.0]);
         if self.lagged.len() == usize::from(self.lag) {
             let oldest = self.lagged.pop_front().expect("a lag above zero");
             self.before_lagged = oldest.late.results;
         }
         let late = Late { results: self.results, state };
         self.lagged.push_back(Lagged { root, late });
-        Some(late)
+        (Chained { before, root, state: Some(state) }, Some(late))
     }
 
     /// Executes a logged block again, and appends it to `chain`, which is in step.
@@ -471,7 +489,7 @@ impl Execution {
         chain: &mut Chain,
         header: &BlockHeader,
         body: EncodedBatch,
-    ) -> Result<(), ReplayError> {
+    ) -> Result<Executed, ReplayError> {
         let batch = &body.batch;
         assert_eq!(chain.height(), self.height, "the chain is in step");
         let computed = chain.next_header(header.seq, batch, header.body);
@@ -506,7 +524,7 @@ impl Execution {
         let block = Some(Box::new(chain.append(computed, batch)));
         let executed = self.execute(Ordered { seq: header.seq, block }, Some(Arc::new(body)))?;
         chain.executed(height, executed.late);
-        Ok(())
+        Ok(executed)
     }
 
     /// The reply to the package `digest` of `count` operations from `first` on that was sent again,

@@ -28,6 +28,7 @@ mod top;
 mod transaction;
 mod tree;
 mod trie;
+mod view;
 
 pub use answers::PackageReply;
 pub use application::{AppError, Application, Context, Operation, PreCheck, Proposal, Replies};
@@ -35,7 +36,7 @@ pub use chain::{Chain, LATEST, Ordered, OrderedBlock};
 pub use chunk::CHUNK_BYTES;
 pub use client_table::{KEPT_BYTES, KEPT_REPLIES};
 pub use engine::{Divergence, Engine, ReplayError};
-pub use execution::{Executed, ExecutedBlock, Execution, Late};
+pub use execution::{Chained, Executed, ExecutedBlock, Execution, Late};
 pub use executor::{Executor, ExecutorFault, InProcess, Run, Wake, Work};
 pub use merkle_map::MerkleMap;
 pub use restore::{APP, CLIENT, ENGINE, RestoreError, engine_chunk_holds};
@@ -43,7 +44,10 @@ pub use snapshot::Snapshot;
 pub use store::Store;
 pub use system::membership_digest;
 pub use top::{LabelRange, Shown, TOP_LEVELS, TopNode, TreeTop};
-pub use transaction::{Footprint, Keyed, Outcome, StateView, Transaction};
+pub use transaction::{Keyed, Outcome, Transaction};
 pub use tree::{
     MAX_CHUNK, MAX_LABEL, TreeBuilder, check_contract, chunks_root, inner_digest, leaf_digest,
+};
+pub use view::{
+    Aborted, Accesses, Attempt, Footprint, KeyRange, StateSource, StateView, Visit, Writes, attempt,
 };

@@ -101,19 +101,24 @@ impl Store {
 
     /// Gives a key a value and returns the one it had.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Option<Bytes> {
-        let entry = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
-        let new = weight(key, value);
+        self.set(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value))
+    }
+
+    /// The same of bytes that are nothing else's part: they are held as they are.
+    pub(crate) fn set(&mut self, key: Bytes, value: Bytes) -> Option<Bytes> {
+        let (value_len, new) = (value.len(), weight(&key, &value));
         self.put_bytes += new;
         self.weight += new as u64;
-        let Some(at) = self.chunks.seek(key) else {
-            let at = self.chunks.add(Arc::new(Chunk::new(vec![entry])));
+        let Some(at) = self.chunks.seek(&key) else {
+            let at = self.chunks.add(Arc::new(Chunk::new(vec![(key, value)])));
             self.open.push_back(at);
             self.len = 1;
             return None;
         };
-        let old = match self.chunks.leaf(at).leaves_out(key) {
+        let old = match self.chunks.leaf(at).leaves_out(&key) {
             Some(position) => {
-                let at = self.chunks.hang(at, position, Arc::new(Chunk::new(vec![entry])));
+                let chunk = Arc::new(Chunk::new(vec![(key, value)]));
+                let at = self.chunks.hang(at, position, chunk);
                 self.open.push_back(at);
                 self.join_small(at);
                 None
@@ -121,7 +126,7 @@ impl Store {
             None => {
                 let chunk = self.change(at);
                 let before = chunk.weight;
-                let old = chunk.put(entry);
+                let old = chunk.put((key, value));
                 if chunk.weight > before {
                     self.split_large(at);
                 } else {
@@ -131,7 +136,7 @@ impl Store {
             }
         };
         match &old {
-            Some(old) => self.weight -= weight(key, old) as u64,
+            Some(old) => self.weight -= (new - value_len + old.len()) as u64,
             None => self.len += 1,
         }
         self.close_surplus();

@@ -3,13 +3,23 @@
 //! The store brings digest, snapshot and restore with it, and the engine can know what a
 //! transaction touches. [`Keyed`] executes one transaction after the other, which makes an
 //! [`Application`] of a [`Transaction`].
+//!
+//! A transaction that touches what it did not declare, or panics, is aborted alone (`view.rs`); a
+//! question or a check that panics is declined. So no operation stops the replicas of an application
+//! that is a [`Transaction`]. One that is an [`Application`] of its own owes results for opaque
+//! batches and changes its state itself: nobody else could undo half a batch, and its panic stops
+//! its replica.
 
+use crate::view::{Writes, attempt};
 use crate::{
-    AppError, Application, Context, Operation, PreCheck, Replies, Snapshot, Store, TreeTop,
+    AppError, Application, Context, Footprint, Operation, PreCheck, Replies, Snapshot, StateView,
+    Store, TreeTop,
 };
 use bytes::Bytes;
 use std::cell::OnceCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tercio_types::zoo::{Defence, stands};
 use tercio_types::{Digest, Suite};
 
 /// What becomes of a transaction's writes.
@@ -17,39 +27,8 @@ use tercio_types::{Digest, Suite};
 pub enum Outcome {
     /// They stay.
     Commit,
-    /// They are undone. The result stands, and says why.
+    /// They are forgotten. The result stands, and says why.
     Abort,
-}
-
-/// Which keys a transaction touches.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Footprint {
-    /// Nobody knows before it has run.
-    #[default]
-    Unknown,
-    /// These and no others.
-    Declared {
-        /// The keys that it may read.
-        reads: Vec<Bytes>,
-        /// The keys that it may read or write.
-        writes: Vec<Bytes>,
-    },
-}
-
-impl Footprint {
-    fn may_read(&self, key: &[u8]) -> bool {
-        match self {
-            Self::Unknown => true,
-            Self::Declared { reads, .. } => self.may_write(key) || reads.iter().any(|k| k == key),
-        }
-    }
-
-    fn may_write(&self, key: &[u8]) -> bool {
-        match self {
-            Self::Unknown => true,
-            Self::Declared { writes, .. } => writes.iter().any(|k| k == key),
-        }
-    }
 }
 
 /// An application as a function from the store to the store: it has no state of its own that
@@ -60,9 +39,8 @@ pub trait Transaction: Send + Sync {
     fn genesis(&self, _store: &mut Store) {}
 
     /// Executes one operation on `view` and appends its result to `result`. The results of a
-    /// package together fit a frame, 16 MiB, or their client never gets them. It must not panic,
-    /// whatever the bytes: every replica would, on the same operation, and again at each start,
-    /// until a mended program is installed.
+    /// package together fit a frame, 16 MiB, or their client never gets them. A panic aborts this
+    /// operation alone, at every replica ([`Aborted::Panicked`]).
     fn execute(
         &self,
         tx: &Operation,
@@ -72,7 +50,8 @@ pub trait Transaction: Send + Sync {
     ) -> Outcome;
 
     /// What the operation will touch, as far as it can be told from the operation alone. A
-    /// declaration binds: to touch anything else is a fault of the application and stops it.
+    /// declaration binds: to touch anything else aborts the operation, at every replica
+    /// ([`Aborted::OutsideFootprint`]).
     fn footprint(&self, _tx: &Operation) -> Footprint {
         Footprint::Unknown
     }
@@ -92,67 +71,6 @@ pub trait Transaction: Send + Sync {
     }
 }
 
-/// The store as one transaction sees it. It sees its own writes, and they can be undone.
-pub struct StateView<'a> {
-    store: &'a mut Store,
-    footprint: Footprint,
-    /// What each write replaced, in order.
-    undo: &'a mut Vec<(Bytes, Option<Bytes>)>,
-}
-
-impl StateView<'_> {
-    /// The value of a key.
-    ///
-    /// # Panics
-    /// When the footprint does not declare the key; so do the two below.
-    #[must_use]
-    pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
-        assert!(self.footprint.may_read(key), "a read outside the declared footprint");
-        self.store.get(key)
-    }
-
-    /// Gives a key a value; whether it had one.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> bool {
-        assert!(self.footprint.may_write(key), "a write outside the declared footprint");
-        let old = self.store.put(key, value);
-        let replaced = old.is_some();
-        self.undo.push((Bytes::copy_from_slice(key), old));
-        replaced
-    }
-
-    /// Takes a key's value away; whether it had one.
-    pub fn delete(&mut self, key: &[u8]) -> bool {
-        assert!(self.footprint.may_write(key), "a write outside the declared footprint");
-        let old = self.store.delete(key);
-        let existed = old.is_some();
-        if existed {
-            self.undo.push((Bytes::copy_from_slice(key), old));
-        }
-        existed
-    }
-
-    /// All keys from `from` on with their values, in ascending order.
-    ///
-    /// # Panics
-    /// When the footprint is declared: which keys a range meets is not known before it runs.
-    pub fn range<'s>(&'s self, from: &'s [u8]) -> impl Iterator<Item = (&'s Bytes, &'s Bytes)> {
-        assert!(self.footprint == Footprint::Unknown, "a range under a declared footprint");
-        self.store.range(from)
-    }
-
-    fn finish(self, outcome: Outcome) {
-        if outcome == Outcome::Commit {
-            self.undo.clear();
-        }
-        while let Some((key, old)) = self.undo.pop() {
-            match old {
-                Some(value) => self.store.put(&key, &value),
-                None => self.store.delete(&key),
-            };
-        }
-    }
-}
-
 /// The serial executor: an [`Application`] that runs a [`Transaction`] for each operation, in
 /// order.
 pub struct Keyed<T> {
@@ -160,14 +78,13 @@ pub struct Keyed<T> {
     suite: Suite,
     /// Made at its first use: not when it is restored, or only asked for checks.
     store: OnceCell<Store>,
-    undo: Vec<(Bytes, Option<Bytes>)>,
 }
 
 impl<T: Transaction> Keyed<T> {
     /// `logic` over the store that its network begins with.
     #[must_use]
     pub fn new(logic: T, suite: Suite) -> Self {
-        Self { logic: Arc::new(logic), suite, store: OnceCell::new(), undo: Vec::new() }
+        Self { logic: Arc::new(logic), suite, store: OnceCell::new() }
     }
 
     fn store(&self) -> &Store {
@@ -184,32 +101,49 @@ impl<T: Transaction> Keyed<T> {
     }
 }
 
+/// Has an author's code answer from what it cannot change. The text is the same at all replicas,
+/// since the answer to an ordered read is agreed.
+fn unpanicked<R>(answer: impl FnOnce() -> Result<R, AppError>) -> Result<R, AppError> {
+    if !stands(Defence::F54PanicsAbort) {
+        return answer();
+    }
+    let panicked = |_| Err(AppError("the application panicked over it".into()));
+    catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(panicked)
+}
+
 /// The look that a transaction takes at operations.
 struct Look<T>(Arc<T>);
 
 impl<T: Transaction> PreCheck for Look<T> {
     fn check(&self, operation: &[u8]) -> Result<(), AppError> {
-        self.0.check(operation)
+        unpanicked(|| self.0.check(operation))
     }
 }
 
 impl<T: Transaction + 'static> Application for Keyed<T> {
     fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
         self.store();
-        let Self { logic, store, undo, .. } = self;
+        let Self { logic, store, .. } = self;
         let store = store.get_mut().expect("it was just made");
         for tx in operations {
-            let footprint = logic.footprint(tx);
-            let mut view = StateView { store, footprint, undo };
-            replies.push_with(|result| {
-                let outcome = logic.execute(tx, context, &mut view, result);
-                view.finish(outcome);
+            let mut writes = Writes::new();
+            replies.push_attempt(|result| {
+                let ran = attempt(&**logic, tx, context, &mut &*store, false, result);
+                writes = ran.writes;
+                ran.end.map(|_| ())
             });
+            for (key, value) in writes {
+                match value {
+                    Some(value) => store.set(key, value),
+                    None => store.delete(&key),
+                };
+            }
         }
     }
 
     fn query(&self, question: &[u8]) -> Result<Bytes, AppError> {
-        self.logic.query(question, self.store())
+        let store = self.store();
+        unpanicked(|| self.logic.query(question, store))
     }
 
     fn pre_check(&self) -> Arc<dyn PreCheck> {

@@ -5,3 +5,4 @@ mod clients;
 mod engine;
 mod keyed;
 mod merkle_map;
+mod view;

@@ -4,6 +4,10 @@
 //! A closed segment is determined by its blocks: header, records and footer are checked against
 //! what they must be, so that a single flipped bit anywhere in it is found.
 
+mod results;
+
+pub use results::results_at;
+
 use crate::LedgerError;
 use crate::Storage;
 use crate::block_log::side::{
@@ -11,15 +15,17 @@ use crate::block_log::side::{
 };
 use crate::certificate::{verify, verify_attestation};
 use crate::disk::Window;
-use crate::records::{Ident, Record, is_zero_from};
+use crate::records::{FileKind, Ident, Record, is_zero_from};
 use crate::salvage;
 use crate::segment::{
     BlockRecord, SEGMENT_HEADER, SegmentHeader, attestation_name, footer_field, footer_len,
-    parse_name, put_footer, read_block, read_footer, segment_name,
+    parse_name, put_footer, read_block, read_footer, results_name, segment_name,
 };
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use tercio_types::{
-    Batch, BlockHeader, CertifiedCheckpoint, ChainId, Digest, EMPTY_ROOT, Height, Membership,
+    Batch, BlockHeader, CertifiedCheckpoint, ChainId, ClientId, Digest, EMPTY_ROOT, Height,
+    Membership, RequestSeq,
 };
 use tercio_wire::Decode;
 use thiserror::Error;
@@ -58,10 +64,20 @@ pub struct AuditReport {
     pub head: Digest,
     /// The highest block in the log that a certificate proves.
     pub last_certified: Option<Height>,
+    /// Of how many blocks results are kept.
+    pub results: u64,
+    /// The lowest of them.
+    pub results_first: Option<Height>,
+    /// The highest of them: execution may be behind.
+    pub results_last: Option<Height>,
+    /// The blocks whose results a certificate proves, in ascending order: results are chained, and a
+    /// certificate has what they are chained to.
+    pub results_proven: Vec<RangeInclusive<Height>>,
     /// Bytes of unfinished records at the end of files, which the next opening cuts.
     pub torn_bytes: u64,
-    /// Places among certificates and attestations that hold no whole record, with whole ones
-    /// behind. A power failure leaves such holes; the next opening cuts them out. What they said of
+    /// Places among certificates, attestations and results that hold no whole record, with whole ones
+    /// behind, and results that are missing. A power failure leaves such holes; the next opening cuts
+    /// them out. What they said of
     /// blocks that the log is good about is lost, and no block with it: the certificates that are
     /// left say up to where the log is proved.
     pub lost: Vec<AuditFailure>,
@@ -108,6 +124,11 @@ pub fn audit(
         membership,
         certificates: BTreeMap::new(),
         hashes: BTreeMap::new(),
+        packages: BTreeMap::new(),
+        certified_results: BTreeMap::new(),
+        chained: None,
+        run: None,
+        missing: None,
         previous: Previous { height: Height(0), hash: Digest(chain.0), header: None },
         report: AuditReport::default(),
         at: AuditProgress::default(),
@@ -125,6 +146,7 @@ pub fn audit(
         if names.contains(&attestation_name(first)) {
             audit.attestations(first)?;
         }
+        audit.results(first, names.contains(&results_name(first)))?;
     }
     audit.certificates_outside()?;
     audit.report.head = audit.previous.hash;
@@ -188,6 +210,16 @@ struct Audit<'a> {
     certificates: BTreeMap<Height, Vec<CertifiedCheckpoint>>,
     /// The hashes of the blocks of the segment at hand.
     hashes: BTreeMap<Height, Digest>,
+    /// And whose packages are in them.
+    packages: BTreeMap<Height, Vec<(ClientId, RequestSeq)>>,
+    /// The chained results in certificates.
+    certified_results: BTreeMap<Height, Digest>,
+    /// The last block with results, and the chained results after it.
+    chained: Option<(Height, Digest)>,
+    /// Where results without a gap begin that no certificate proves yet.
+    run: Option<Height>,
+    /// The first results file that is not there, since the last results.
+    missing: Option<String>,
     previous: Previous,
     report: AuditReport,
     at: AuditProgress,
@@ -203,6 +235,7 @@ impl Audit<'_> {
                 side::certificate(record).map_err(|e| unreadable(CERTIFICATES, &e))?;
             verify(self.membership, &certificate)
                 .map_err(|e| failure(CERTIFICATES, Some(height), format!("certificate: {e}")))?;
+            self.certified_results.insert(height, certificate.checkpoint.results);
             self.certificates.entry(height).or_default().push(certificate);
             self.report.certificates += 1;
         }
@@ -210,7 +243,7 @@ impl Audit<'_> {
     }
 
     /// The whole records of a file. What is behind the last of them may be missing bytes, or zeros
-    /// in their place, but no wrong ones.
+    /// in their place, but no wrong ones, except of results.
     fn records(
         &mut self,
         name: &str,
@@ -223,7 +256,11 @@ impl Audit<'_> {
         self.report.lost.extend(found.holes().map(|hole| failure(name, None, hole.field)));
         if let Some(tail) = found.tail() {
             if !tail.short && !is_zero_from(self.storage, name, tail.at).map_err(io)? {
-                return Err(failure(name, None, tail.field));
+                // Results come again, or others have them.
+                if ident.kind != FileKind::Results {
+                    return Err(failure(name, None, tail.field));
+                }
+                self.report.lost.push(failure(name, None, tail.field));
             }
             self.report.torn_bytes += tail.end - tail.at;
         }
@@ -243,6 +280,7 @@ impl Audit<'_> {
         let len = window.len();
         self.report.segments += 1;
         self.hashes.clear();
+        self.packages.clear();
         let header = SegmentHeader::read(&mut window, &name, self.membership.chain(), first)
             .map_err(|e| unreadable(&name, &e))?;
         let header = match header {
@@ -385,6 +423,8 @@ impl Audit<'_> {
         self.report.first.get_or_insert(header.height);
         self.report.last = Some(header.height);
         self.hashes.insert(header.height, hash);
+        let packages = batch.packages.iter().map(|package| (package.client, package.first));
+        self.packages.insert(header.height, packages.collect());
         self.previous = Previous { height: header.height, hash, header: Some(header) };
         Ok(())
     }

@@ -57,6 +57,18 @@ pub enum LedgerError {
         /// Our chain.
         expected: ChainId,
     },
+    /// Results that are kept are not those that execution gives now.
+    #[error(
+        "{file}: the results of block {height} are others than execution gives now: the application \
+         is not deterministic, or of another build than when they were written; if this build is \
+         the right one, remove the files results-* and restart the replica"
+    )]
+    OtherResults {
+        /// The block.
+        height: Height,
+        /// The file.
+        file: String,
+    },
     /// An earlier write or fsync failed, so that nobody knows what is on disk until it is read
     /// again.
     #[error("refused, since an earlier write failed ({0}); restart the replica")]

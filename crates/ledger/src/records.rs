@@ -43,6 +43,7 @@ pub(crate) enum FileKind {
     Wal = 1,
     Certificates = 2,
     Attestations = 3,
+    Results = 4,
 }
 
 /// What a file must say of itself.
@@ -171,6 +172,33 @@ fn put_record(number: u64, group: u64, tag: u64, payload: &[u8], out: &mut Vec<u
     out.extend_from_slice(payload);
 }
 
+/// The header of the record at `at`, when it is whole.
+fn record_header(window: &mut Window<'_>, number: u64, at: u64) -> io::Result<Result<Bytes, Flaw>> {
+    let flaw = |field, short| Ok(Err(Flaw { field, short, resume: at + 1 }));
+    let header = window.take(at, RECORD_HEADER)?;
+    if header.len() < RECORD_HEADER {
+        return flaw("record header", true);
+    }
+    if header[..4] != RECORD_MAGIC {
+        return flaw("record magic", false);
+    }
+    if record_crc(number, at, &header[..24]) != le32(&header, 24) {
+        return flaw("record header checksum", false);
+    }
+    Ok(Ok(header))
+}
+
+/// The tag of the record at `at`, and where it ends: its payload is not read.
+pub(crate) fn peek_record(
+    window: &mut Window<'_>,
+    number: u64,
+    at: u64,
+) -> io::Result<Result<(u64, u64), Flaw>> {
+    let header = record_header(window, number, at)?;
+    let end = |header: &Bytes| at + RECORD_HEADER as u64 + u64::from(le32(header, 4));
+    Ok(header.map(|header| (le64(&header, 8), end(&header))))
+}
+
 /// Reads the record at `at`.
 pub(crate) fn read_record(
     window: &mut Window<'_>,
@@ -178,16 +206,10 @@ pub(crate) fn read_record(
     at: u64,
 ) -> io::Result<Result<Record, Flaw>> {
     let flaw = |field, short, resume| Ok(Err(Flaw { field, short, resume }));
-    let header = window.take(at, RECORD_HEADER)?;
-    if header.len() < RECORD_HEADER {
-        return flaw("record header", true, at + 1);
-    }
-    if header[..4] != RECORD_MAGIC {
-        return flaw("record magic", false, at + 1);
-    }
-    if record_crc(number, at, &header[..24]) != le32(&header, 24) {
-        return flaw("record header checksum", false, at + 1);
-    }
+    let header = match record_header(window, number, at)? {
+        Ok(header) => header,
+        Err(flaw) => return Ok(Err(flaw)),
+    };
     let Some(group) = at.checked_sub(le32(&header, 16).into()) else {
         return flaw("record group", false, at + 1);
     };
@@ -364,6 +386,11 @@ impl RecordFile {
     /// Where the records end once everything is written.
     pub(crate) fn len(&self) -> u64 {
         self.written + self.buffer.len() as u64
+    }
+
+    /// How much of that is in the buffer.
+    pub(crate) fn buffered(&self) -> usize {
+        self.buffer.len()
     }
 
     /// Appends a record to the buffer; gives its offset.

@@ -45,6 +45,10 @@ pub(crate) fn attestation_name(first: Height) -> String {
     format!("attest-{:020}", first.0)
 }
 
+pub(crate) fn results_name(first: Height) -> String {
+    format!("results-{:020}", first.0)
+}
+
 pub(crate) fn parse_name(name: &str, prefix: &str) -> Option<Height> {
     let digits = name.strip_prefix(prefix)?.strip_prefix('-')?;
     let height: u64 = digits.parse().ok()?;

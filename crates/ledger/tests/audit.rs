@@ -46,6 +46,7 @@ fn a_good_log_is_reported() {
         last_certified: Some(Height(8)),
         torn_bytes: 0,
         lost: vec![],
+        ..AuditReport::default()
     };
     assert_eq!(report, expected);
     assert_eq!(calls.len(), 9);

@@ -10,6 +10,7 @@ mod holes;
 mod hostile_ops;
 mod media;
 mod repair;
+mod results;
 mod side;
 mod snapshot;
 mod staging;

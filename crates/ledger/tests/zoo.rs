@@ -88,3 +88,21 @@ fn f50_a_hole_that_nobody_can_mend_stays_unless_it_is_a_tail() {
     assert_eq!(hole_in_blocks(), (2, 0));
     assert_eq!(without(Defence::F50UnsyncedHoleIsTail, hole_in_blocks), (6, 1));
 }
+
+/// A copy that gives another root is offered for lost results.
+#[test]
+fn f55_made_up_results_are_taken() {
+    let take = || {
+        let (mut storage, mut results) = crate::results::log_with(9, &[9]);
+        storage.edit("results-00000000000000000001", |bytes| bytes[200] ^= 1);
+        let (mut log, _) = open(&storage, 8);
+        results.iter().take(2).for_each(|one| drop(log.results(one.height)));
+        while !log.scrub(u64::MAX, 100).unwrap().1 {}
+        let wanted = log.results_wanted().unwrap().unwrap();
+        let mut copy = results.swap_remove(wanted.to.0 as usize - 1);
+        copy.root.0[0] ^= 1;
+        log.repair_results(&[copy], false).unwrap()
+    };
+    assert!(!take());
+    assert!(without(Defence::F55ResultsByChain, take));
+}

@@ -102,7 +102,7 @@ entry!(ConsensusEntry {
     total_ops: usize,
     total_bytes: usize,
 });
-entry!(RetainEntry { bytes: u64, blocks: u64, snapshot_bytes: u64 });
+entry!(RetainEntry { bytes: u64, blocks: u64, results: bool, snapshot_bytes: u64 });
 entry!(LedgerEntry {
     blocks_per_segment: At<u32>,
     wal_file_bytes: u64,
@@ -324,6 +324,7 @@ impl ReplicaConfig {
         consensus.apply(&mut config.node.consensus);
         set(&mut config.node.ledger.blocks.retain_bytes, retain.bytes);
         set(&mut config.node.ledger.blocks.retain_blocks, retain.blocks);
+        set(&mut config.node.ledger.blocks.keep_results, retain.results);
         set(&mut config.node.snapshot_bytes, retain.snapshot_bytes);
         ledger.apply(&source, &mut config.node)?;
         links.apply(&source, &mut config.limits)?;

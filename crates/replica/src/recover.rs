@@ -11,7 +11,7 @@
 use crate::home::Part;
 use crate::node::{NoLog, NodeSettings};
 use crate::stages::{
-    ExecuteStage, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, must_equal,
+    ExecuteStage, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, block_results, must_equal,
 };
 use crate::{Home, NodeError};
 use tercio_consensus::pbft::Pbft;
@@ -251,7 +251,11 @@ impl Replay<'_> {
                 .map_err(|why| NodeError::Body { height, why })?;
             let (asks, bytes) = (body.batch.checkpoint, body.bytes.len());
             let replayed = self.engine.replay(&block.header, body);
-            replayed.map_err(|why| NodeError::of_replay(self.engine.app_name(), why))?;
+            let executed =
+                replayed.map_err(|why| NodeError::of_replay(self.engine.app_name(), why))?;
+            if let Some(results) = block_results(&executed) {
+                blocks.put_results(&results)?;
+            }
             self.rhythm.block(bytes);
             let seq = block.header.seq;
             if asks && seq > self.stable_seq() && !seq.0.is_multiple_of(self.interval) {

@@ -1,6 +1,7 @@
 //! The crate's integration tests, one program; a file here that is no module of it is listed in
 //! Cargo.toml as a program of its own.
 
+mod aborts;
 mod applications;
 mod batches;
 mod catch_up;
@@ -18,6 +19,7 @@ mod pressure;
 mod repair;
 mod replies;
 mod restored;
+mod results;
 mod returning;
 mod running;
 mod seams;

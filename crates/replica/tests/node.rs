@@ -263,12 +263,19 @@ fn another_application_on_the_same_log_is_noticed() {
     net.order(&asker, 1, 6);
     net.until("a checkpoint is stable", |net| net.status(2).protocol.stable.0 >= 4);
     net.stop(2);
-    let settings = net.settings(2);
+    let mut settings = net.settings(2);
     // Its results are longer, so the results root is another.
-    let other = tercio_counter::Settings { iterations: 0, reply: 9 };
-    let app: Box<dyn Application> = Box::new(Counter::new(other, Suite::default()));
-    let opened: Result<Node<_>, _> = Node::open(settings, net.disks[2].clone(), app, net.now);
-    let error = opened.err().expect("it does not start").to_string();
+    let rules = tercio_counter::Settings { iterations: 0, reply: 9 };
+    let open = |settings: &NodeSettings| {
+        let app: Box<dyn Application> = Box::new(Counter::new(rules.clone(), Suite::default()));
+        let opened: Result<Node<_>, _> =
+            Node::open(settings.clone(), net.disks[2].clone(), app, net.now);
+        opened.err().expect("it does not start").to_string()
+    };
+    let error = open(&settings);
+    assert!(error.contains("the results of block 1 are others than execution gives"), "{error}");
+    settings.ledger.blocks.keep_results = false;
+    let error = open(&settings);
     assert!(
         error.contains("is not the one that a quorum certified (the results root differs)"),
         "{error}"

@@ -15,6 +15,7 @@ mod blocks;
 mod catch_up;
 mod divergence;
 mod repair;
+mod results;
 mod serving;
 mod step;
 mod sync;
@@ -24,6 +25,7 @@ pub use blocks::{BLOCKS_ANSWER_BYTES, Blocks, FetchBlocks, read_blocks};
 pub use catch_up::{CatchUp, CatchUpStep, CertifiedBlocks, buffer_bytes};
 pub use divergence::Divergence;
 pub use repair::{BeyondRepair, Health, RepairStatus};
+pub use results::ResultsHealth;
 pub use step::{Step, SyncSetup, SyncStatus};
 pub use sync::Sync;
 

@@ -8,6 +8,7 @@
 //! stops and names the place.
 
 use crate::blocks::{Blocks, FetchBlocks};
+use crate::results::ResultsHealth;
 use bytes::Bytes;
 use std::time::Duration;
 use tercio_consensus::Instant;
@@ -32,6 +33,10 @@ pub struct RepairStatus {
     pub fetched: u64,
     /// How many were mended since the start.
     pub repaired: u64,
+    /// Of how many blocks results were kept and are lost.
+    pub lost_results: u64,
+    /// Of how many they were mended since the start.
+    pub mended_results: u64,
 }
 
 /// What the log says of itself.
@@ -47,6 +52,8 @@ pub struct Health {
     pub wanted: Option<Wanted>,
     /// Whether the copies that it was given are what it lacks.
     pub took: Option<bool>,
+    /// How the results of blocks are.
+    pub results: ResultsHealth,
 }
 
 /// Blocks are damaged, and nobody else has them.
@@ -142,7 +149,9 @@ impl Repair {
         health: Health,
         now: Instant,
     ) -> Result<Option<RepairStep>, BeyondRepair> {
-        let Health { scrubbed, damaged, repaired, wanted, took } = health;
+        let Health { scrubbed, damaged, repaired, wanted, took, results } = health;
+        self.status.lost_results = results.lost;
+        self.status.mended_results = results.mended;
         if let Some(bytes) = scrubbed {
             self.status.scrubbed_bytes += bytes;
             let begun = self.scrub_begun.take().unwrap_or(now);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tercio_consensus::Instant;
-use tercio_ledger::Block;
+use tercio_ledger::{Block, BlockResults};
 use tercio_types::{CertifiedCheckpoint, ClientId, Membership, ReplicaId, RequestWindow};
 use tercio_wire::Kind;
 
@@ -62,6 +62,14 @@ pub enum Step {
     Place {
         /// The copies.
         copies: Vec<Block>,
+    },
+    /// For the log: put copies in the place of lost results, and with `stripped` those too from which
+    /// results were left out; answered by [`Sync::on_health`](crate::Sync::on_health).
+    PlaceResults {
+        /// The copies, the highest first.
+        copies: Vec<BlockResults>,
+        /// Whether nobody had whole ones.
+        stripped: bool,
     },
     /// For execution: take our own state to pieces; answered by [`Sync::on_own`](crate::Sync::on_own).
     OwnPieces,

@@ -9,6 +9,7 @@
 
 use crate::divergence::Divergences;
 use crate::repair::{Repair, RepairStep};
+use crate::results::{ResultsRepair, ResultsStep};
 use crate::serving::{Read, Serving};
 use crate::transfer::message::FetchState;
 use crate::transfer::{Pieces, Transfer, TransferStep};
@@ -35,6 +36,7 @@ pub struct Sync {
     /// What is being caught up with.
     target: Option<Arc<CertifiedCheckpoint>>,
     repair: Repair,
+    results: ResultsRepair,
     divergences: Divergences,
     /// Where to catch up to, once all deliveries are executed.
     wanted: Option<Arc<CertifiedCheckpoint>>,
@@ -58,6 +60,7 @@ impl Sync {
         let suite = membership.suite();
         Self {
             suite,
+            results: ResultsRepair::new(me, &membership, settings.timeout),
             repair: Repair::new(me, &membership, settings.timeout, scrub_bytes),
             divergences: Divergences::new(suite),
             transfer: Transfer::new(me, membership.clone(), lag, settings),
@@ -212,6 +215,18 @@ impl Sync {
         }
     }
 
+    fn do_results(&mut self, step: Option<ResultsStep>) {
+        match step {
+            None => {}
+            Some(ResultsStep::Ask { to, number, request }) => {
+                self.send(to, Kind::FETCH_STATE, number, request.to_bytes());
+            }
+            Some(ResultsStep::Place { copies, stripped }) => {
+                self.steps.push_back(Step::PlaceResults { copies, stripped });
+            }
+        }
+    }
+
     /// Has the log read what others may be given now.
     fn serve(&mut self, now: Instant) {
         while let Some(read) = self.serving.poll(now) {
@@ -285,6 +300,8 @@ impl Sync {
     /// # Errors
     /// When nothing can mend it.
     pub fn on_health(&mut self, health: Health, now: Instant) -> Result<(), BeyondRepair> {
+        let results = self.results.on_health(health.results.clone(), now);
+        self.do_results(results);
         let step = self.repair.on_health(health, now)?;
         self.do_repair(step);
         Ok(())
@@ -331,6 +348,13 @@ impl Sync {
         if Divergences::is_about(number) {
             if let Err(reason) = self.divergences.on_state(peer, number, body) {
                 self.drop(reason);
+            }
+            return;
+        }
+        if ResultsRepair::is_about(number) {
+            match self.results.on_state(peer, number, body, now) {
+                Ok(step) => self.do_results(step),
+                Err(reason) => self.drop(reason),
             }
             return;
         }
@@ -381,8 +405,9 @@ impl Sync {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let fetching = [self.catch_up.deadline(), self.transfer.deadline()];
-        let others = [self.repair.deadline(), self.serving.deadline()];
-        others.into_iter().chain(fetching).flatten().min()
+        let repairs = [self.repair.deadline(), self.results.deadline()];
+        let others = [self.serving.deadline()].into_iter().chain(repairs);
+        others.chain(fetching).flatten().min()
     }
 
     /// Time has passed.
@@ -398,6 +423,10 @@ impl Sync {
         if self.transfer.deadline().is_some_and(|at| at <= now) {
             self.transfer.on_timeout(now);
             self.do_transfer(now);
+        }
+        if self.results.deadline().is_some_and(|at| at <= now) {
+            let step = self.results.on_timeout(now);
+            self.do_results(step);
         }
         if self.repair.deadline().is_some_and(|at| at <= now) {
             let steps = self.repair.on_timeout(now)?;

@@ -25,7 +25,7 @@
 //!     fn execute(&self, tx: &Operation, _: &Context, view: &mut StateView<'_>, result: &mut Vec<u8>)
 //!         -> Outcome
 //!     {
-//!         let count = count(view.get(&tx.op)) + 1;
+//!         let count = count(view.get(&tx.op).as_ref()) + 1;
 //!         view.put(&tx.op, &count.to_le_bytes());
 //!         result.extend_from_slice(count.to_string().as_bytes());
 //!         Outcome::Commit
@@ -91,8 +91,8 @@ pub use tercio_client::{
 };
 pub use tercio_consensus::pbft::Pbft;
 pub use tercio_execution::{
-    AppError, Application, Context, Footprint, Keyed, MerkleMap, Operation, Outcome, Proposal,
-    Replies, Snapshot, StateView, Store, Transaction, TreeTop,
+    Aborted, AppError, Application, Context, Footprint, KeyRange, Keyed, MerkleMap, Operation,
+    Outcome, Proposal, Replies, Snapshot, StateView, Store, Transaction, TreeTop,
 };
 pub use tercio_genesis::{
     App, AppKind, Apps, ConfigError, Genesis, GenesisError, Kind, NoRules, SharedSettings, Shown,

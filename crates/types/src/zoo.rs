@@ -88,6 +88,9 @@ switches! {
         F50UnsyncedHoleIsTail "an unsynced hole in the log is damage",
         F51AskAfterRestart "a replica whose log went back votes at once",
         F52OrderAhead "ordering waits for execution",
+        F53FootprintBinds "an operation may touch what it did not declare",
+        F54PanicsAbort "an operation that panics takes its replica along",
+        F55ResultsByChain "copies of results are taken as they come",
     }
 }
 

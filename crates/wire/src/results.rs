@@ -3,6 +3,7 @@
 //! ```text
 //! list ([`list`]) of one item an operation: status: u8 | result
 //! status  0 executed  1 beyond window  2 no longer kept  3 unsupported  4 declined
+//!         5 outside footprint  6 panicked
 //! ```
 //! Only an executed operation's result has bytes, and a declined one's, which say why. The bytes
 //! of an ordered read's are the height (u64) at which it was answered, and the answer; of a system
@@ -32,6 +33,36 @@ pub enum OpResult {
     /// It was a read, and the application finds no sense in the question, or a system operation
     /// that may not be: why, as text. Its number is used up.
     Declined(Bytes),
+    /// It was aborted: it touched what the application had not declared for it. It changed nothing,
+    /// and its number is used up.
+    OutsideFootprint,
+    /// It was aborted: the application's code panicked over it. It changed nothing, and its number
+    /// is used up.
+    Panicked,
+}
+
+impl OpResult {
+    /// What stands behind its status.
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Executed(bytes) | Self::Declined(bytes) => bytes,
+            _ => &[],
+        }
+    }
+
+    /// The byte before it.
+    #[must_use]
+    pub fn status(&self) -> ResultStatus {
+        match self {
+            Self::Executed(_) => ResultStatus::Executed,
+            Self::BeyondWindow => ResultStatus::BeyondWindow,
+            Self::NoLongerKept => ResultStatus::NoLongerKept,
+            Self::Unsupported => ResultStatus::Unsupported,
+            Self::Declined(_) => ResultStatus::Declined,
+            Self::OutsideFootprint => ResultStatus::OutsideFootprint,
+            Self::Panicked => ResultStatus::Panicked,
+        }
+    }
 }
 
 /// The status byte before a result.
@@ -48,6 +79,10 @@ pub enum ResultStatus {
     Unsupported = 3,
     /// [`OpResult::Declined`].
     Declined = 4,
+    /// [`OpResult::OutsideFootprint`].
+    OutsideFootprint = 5,
+    /// [`OpResult::Panicked`].
+    Panicked = 6,
 }
 
 /// The digest of a package's results: the Merkle root over one leaf an operation, with the client,
@@ -84,18 +119,9 @@ pub fn result_leaf(suite: Suite, client: ClientId, seq: RequestSeq, result: &[u8
 #[must_use]
 pub fn encode_results(results: &[OpResult]) -> Bytes {
     let mut out = Vec::new();
-    list::encode(&mut out, results.len(), |i, out| match &results[i] {
-        OpResult::Executed(result) => {
-            out.push(ResultStatus::Executed as u8);
-            out.extend_from_slice(result);
-        }
-        OpResult::BeyondWindow => out.push(ResultStatus::BeyondWindow as u8),
-        OpResult::NoLongerKept => out.push(ResultStatus::NoLongerKept as u8),
-        OpResult::Unsupported => out.push(ResultStatus::Unsupported as u8),
-        OpResult::Declined(why) => {
-            out.push(ResultStatus::Declined as u8);
-            out.extend_from_slice(why);
-        }
+    list::encode(&mut out, results.len(), |i, out| {
+        out.push(results[i].status() as u8);
+        out.extend_from_slice(results[i].bytes());
     });
     out.into()
 }
@@ -119,11 +145,13 @@ pub fn decode_result(item: Bytes) -> Result<OpResult, DecodeError> {
     let (&status, result) = item.split_first().ok_or(DecodeError::Truncated("result"))?;
     match status {
         0 => Ok(OpResult::Executed(item.slice(1..))),
-        1..=3 if !result.is_empty() => Err(DecodeError::NotCanonical("result")),
+        1..=3 | 5 | 6 if !result.is_empty() => Err(DecodeError::NotCanonical("result")),
         1 => Ok(OpResult::BeyondWindow),
         2 => Ok(OpResult::NoLongerKept),
         3 => Ok(OpResult::Unsupported),
         4 => Ok(OpResult::Declined(item.slice(1..))),
+        5 => Ok(OpResult::OutsideFootprint),
+        6 => Ok(OpResult::Panicked),
         other => Err(DecodeError::Unknown { what: "result status", found: other.into() }),
     }
 }
@@ -141,6 +169,8 @@ mod tests {
             OpResult::NoLongerKept,
             OpResult::Unsupported,
             OpResult::Declined(Bytes::from_static(b"no such thing")),
+            OpResult::OutsideFootprint,
+            OpResult::Panicked,
         ];
         assert_eq!(decode_results(&encode_results(&all), Suite::default()).unwrap(), all);
     }
@@ -154,7 +184,9 @@ mod tests {
         };
         assert_eq!(one(b""), Err(DecodeError::Truncated("result")));
         assert_eq!(one(b"\x01x"), Err(DecodeError::NotCanonical("result")));
-        assert_eq!(one(b"\x05"), Err(DecodeError::Unknown { what: "result status", found: 5 }));
+        assert_eq!(one(b"\x05x"), Err(DecodeError::NotCanonical("result")));
+        assert_eq!(one(b"\x06x"), Err(DecodeError::NotCanonical("result")));
+        assert_eq!(one(b"\x07"), Err(DecodeError::Unknown { what: "result status", found: 7 }));
         let mut trailing = encode_results(&[OpResult::Unsupported]).to_vec();
         trailing.push(0);
         assert_eq!(

@@ -27,7 +27,7 @@ impl Transaction for GuestBook {
         view: &mut StateView<'_>,
         result: &mut Vec<u8>,
     ) -> Outcome {
-        let count = visits(view.get(&tx.op)) + 1;
+        let count = visits(view.get(&tx.op).as_ref()) + 1;
         view.put(&tx.op, &count.to_le_bytes());
         result.extend_from_slice(format!("visit {count}").as_bytes());
         Outcome::Commit

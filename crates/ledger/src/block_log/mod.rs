@@ -12,22 +12,27 @@
 //! `docs/format-disk.md` lists every byte.
 
 mod behind;
+mod kept;
 mod last;
 mod open;
 mod repair;
-// The audit reads what this writes.
+// The audit reads what these write.
+pub(crate) mod results;
 pub(crate) mod side;
 
+pub use kept::WantedResults;
 pub use repair::Wanted;
 
 use crate::disk::{Disk, Removal, Window};
 use crate::records::Cut;
 use crate::segment::{
-    self, Footer, SegmentHeader, attestation_name, parse_name, read_block, segment_name,
+    self, Footer, SegmentHeader, attestation_name, parse_name, read_block, results_name,
+    segment_name,
 };
 use crate::{LedgerError, Storage};
 use bytes::Bytes;
 use repair::{Damaged, Patch, Scrub};
+use results::Results;
 use side::Side;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -40,15 +45,23 @@ use tercio_types::{
 pub struct BlockLogSettings {
     /// How many blocks a new segment takes, at least 1.
     pub blocks_per_segment: u32,
-    /// `retain.bytes`: [`BlockLog::prune`] releases the oldest segments while the log is longer.
+    /// `retain.bytes`: [`BlockLog::prune`] releases the oldest segments while the log is longer, the
+    /// results of its blocks counted.
     pub retain_bytes: u64,
     /// `retain.blocks`: or while it holds more blocks than this.
     pub retain_blocks: u64,
+    /// `retain.results`: whether the results of blocks are kept beside them.
+    pub keep_results: bool,
 }
 
 impl Default for BlockLogSettings {
     fn default() -> Self {
-        Self { blocks_per_segment: 1024, retain_bytes: u64::MAX, retain_blocks: u64::MAX }
+        Self {
+            blocks_per_segment: 1024,
+            retain_bytes: u64::MAX,
+            retain_blocks: u64::MAX,
+            keep_results: true,
+        }
     }
 }
 
@@ -109,6 +122,7 @@ pub struct BlockLog {
     tip: (Height, Digest),
     head: Option<BlockHeader>,
     side: Side,
+    results: Results,
     /// Blocks that cannot be read, and wait for a whole copy.
     damaged: Damaged,
     /// Copies that came.
@@ -205,17 +219,19 @@ impl BlockLog {
     pub fn flush(&mut self) -> Result<(), LedgerError> {
         self.disk.check()?;
         self.write_segment()?;
+        self.results.flush_some(&mut self.disk)?;
         self.side.flush(&mut self.disk)
     }
 
-    /// Makes everything durable: blocks first, then what is said about them.
+    /// Makes everything durable: blocks first, then what is said about them, and their results.
     ///
     /// # Errors
     /// When the storage fails, now or before; what was appended since the last success may be
     /// lost then.
     pub fn sync(&mut self) -> Result<(), LedgerError> {
         self.sync_blocks()?;
-        self.sync_side()
+        self.sync_side()?;
+        self.sync_results()
     }
 
     /// Makes the blocks durable.
@@ -357,7 +373,7 @@ impl BlockLog {
             // This many blocks are left at least: a segment goes when the others have enough.
             let left = self.tip.0.0 - first.0 + 1 - u64::from(footer.count);
             let BlockLogSettings { retain_bytes, retain_blocks, .. } = self.settings;
-            if self.bytes() <= retain_bytes && left < retain_blocks {
+            if self.bytes() + self.results.bytes() <= retain_bytes && left < retain_blocks {
                 break;
             }
             if footer.last_height(first) > snapshot {
@@ -373,7 +389,8 @@ impl BlockLog {
         self.let_go_of(gone)
     }
 
-    /// Gives the files of these segments, and of what is attested about them, to be removed. What is
+    /// Gives the files of these segments, of what is attested about them, and of their results, to be
+    /// removed. What is
     /// certified of blocks before goes when their files are seen to be gone.
     fn let_go_of(&mut self, segments: Vec<Height>) -> Result<Option<Removal>, LedgerError> {
         if segments.is_empty() {
@@ -384,8 +401,9 @@ impl BlockLog {
         let there = self.disk.storage().list()?;
         let lowest = there.iter().find_map(|name| parse_name(name, "blocks"));
         self.side.prune(&mut self.disk, first, lowest.unwrap_or(first))?;
+        self.results.prune(first);
         // A segment that is damaged may have no file, and few have attestations.
-        let names = [segment_name, attestation_name].into_iter();
+        let names = [segment_name, attestation_name, results_name].into_iter();
         let mut names: Vec<_> = names.flat_map(|name| segments.iter().copied().map(name)).collect();
         names.retain(|name| there.binary_search(name).is_ok());
         Removal::new(&mut self.disk, names).map(Some)

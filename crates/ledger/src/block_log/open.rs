@@ -2,6 +2,7 @@
 //! ([`super::last`]), then attestations.
 
 use super::repair::{Damaged, Scrub};
+use super::results::Results;
 use super::side::Side;
 use super::{BlockLog, BlockLogSettings, Recovery};
 use crate::LedgerError;
@@ -14,10 +15,11 @@ use std::collections::BTreeMap;
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{BlockHeader, ChainId, Digest, Height};
 
-/// Removes the segments, and what is attested about them, that begin before `first`.
+/// Removes the segments, what is attested about them, and their results, that begin before `first`.
 pub(super) fn remove_before(disk: &mut Disk, first: Height) -> Result<(), LedgerError> {
     for name in disk.storage().list()? {
-        let begins = parse_name(&name, "blocks").or(parse_name(&name, "attest"));
+        let begins =
+            ["blocks", "attest", "results"].iter().find_map(|what| parse_name(&name, what));
         if begins.is_some_and(|height| height < first) {
             disk.change(|s| s.remove(&name))?;
         }
@@ -99,9 +101,22 @@ pub(super) fn open(
     let first = closed.first_key_value().map_or(open.header.first, |(first, _)| *first);
     let newest = closed.last_key_value().map_or(open.header.first, |(first, _)| *first);
     side.open_attestations(&mut disk, (first, newest), &mut recovery)?;
-    let (patch, scrub) = (None, Scrub::default());
-    let mut log =
-        BlockLog { disk, settings, closed, open, buffer, tip, head, side, damaged, patch, scrub };
+    let keep = settings.keep_results;
+    let results = Results::open(&mut disk, chain, first, keep, &mut recovery)?;
+    let mut log = BlockLog {
+        disk,
+        settings,
+        closed,
+        open,
+        buffer,
+        tip,
+        head,
+        side,
+        results,
+        damaged,
+        patch: None,
+        scrub: Scrub::default(),
+    };
     if log.open.offsets.len() == log.open.header.capacity as usize {
         recovery.footer_rebuilt = true;
         log.close_segment()?;

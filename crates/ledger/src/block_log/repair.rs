@@ -219,7 +219,7 @@ impl BlockLog {
         damaged.any(|height| placed.is_none_or(|placed| !placed.contains_key(height)))
     }
 
-    fn last_of(&self, segment: Height) -> Height {
+    pub(super) fn last_of(&self, segment: Height) -> Height {
         match self.closed.get(&segment) {
             Some(footer) => footer.last_height(segment),
             None => self.tip.0,
@@ -332,6 +332,21 @@ impl BlockLog {
         Ok(Some(SegmentHeader { base, capacity, chain, first: segment, parent }))
     }
 
+    /// Reads the results of a block, if they were kept; gives how many bytes that are.
+    fn scrub_results(&mut self, height: Height) -> Result<u64, LedgerError> {
+        let found = match self.results(height) {
+            Ok(None) => return Ok(0),
+            Ok(Some(found)) => Some(found).filter(|found| found.check().is_ok()),
+            Err(LedgerError::Damage { .. }) => None,
+            Err(other) => return Err(other),
+        };
+        if found.is_none() {
+            self.results.note_damage(height);
+        }
+        let bodies = found.iter().flat_map(|found| &found.packages);
+        Ok(256 + bodies.flat_map(|package| &package.body).map(|b| b.len() as u64).sum::<u64>())
+    }
+
     /// Reads about `bytes` further and at most `blocks` blocks, checking everything that a block
     /// must be. Gives how many bytes it read, and whether it came to the end; then the next call
     /// begins again. What it found is in [`Self::damage`].
@@ -362,6 +377,7 @@ impl BlockLog {
                         && header.body == tercio_crypto::hash(header.suite, &[&body]);
                     if whole {
                         self.scrub.at = Some((height, Some(block_hash(&header))));
+                        read += self.scrub_results(height)?;
                     } else {
                         self.note_damage(height);
                     }

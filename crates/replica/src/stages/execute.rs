@@ -23,7 +23,11 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tercio_crypto::Keyring;
-use tercio_execution::{Executed, Execution, ExecutorFault, Ordered, PackageReply, Snapshot, Wake};
+use tercio_execution::{
+    Chained, Executed, ExecutedBlock, Execution, ExecutorFault, Ordered, PackageReply, Snapshot,
+    Wake,
+};
+use tercio_ledger::{BlockResults, PackageResults};
 use tercio_sync::CertifiedBlocks;
 use tercio_sync::transfer::{Install, Pieces};
 use tercio_types::{
@@ -205,20 +209,22 @@ impl ExecuteStage {
     }
 
     fn executed(&mut self, executed: Executed, out: &mut Outbox) {
-        let Executed { seq, block, replies, late } = executed;
+        let (seq, late) = (executed.seq, executed.late);
         assert_eq!(seq, self.executed.next(), "deliveries come in order, each once");
         self.executed = seq;
         let expected = self.under_way.pop_front().expect("it was under way");
         self.note_clients();
-        if block.is_some() {
+        if executed.block.is_some() {
+            out.order.extend(executed.aborted.iter().map(|why| ToOrder::Dropped(why.reason())));
             self.rhythm.block(expected.bytes);
-            self.reply_all(replies, expected.view, out);
+            out.log.extend(block_results(&executed).map(ToLog::Results));
+            self.reply_all(executed.replies, expected.view, out);
         }
         let checkpoint = expected.checkpoint.then(|| {
             let checkpoint = self.checkpoint(seq, out);
             Box::new(Reached { checkpoint, top: self.execution.state_top() })
         });
-        let block = block.map(|block| (block.header.height, block.hash));
+        let block = executed.block.map(|block| (block.header.height, block.hash));
         out.order.push_back(ToOrder::Executed { seq, block, late, checkpoint });
     }
 
@@ -348,9 +354,12 @@ impl ExecuteStage {
             let body = EncodedBatch::from_bytes(block.body.clone(), block.header.body, self.suite)
                 .map_err(|why| NodeError::Body { height, why })?;
             let replayed = self.execution.replay(&mut chain, &block.header, body);
-            replayed.map_err(|why| NodeError::of_replay(self.execution.app_name(), why))?;
+            let executed =
+                replayed.map_err(|why| NodeError::of_replay(self.execution.app_name(), why))?;
             self.rhythm.block(block.body.len());
+            let results = block_results(&executed);
             out.log.push_back(ToLog::Block { header: block.header, body: block.body });
+            out.log.extend(results.map(ToLog::Results));
         }
         let certified = &certificate.checkpoint;
         let seq = certified.seq;
@@ -373,6 +382,25 @@ impl ExecuteStage {
         out.order.push_back(ToOrder::Replayed { certificate, chain });
         Ok(())
     }
+}
+
+/// What is kept of an executed block's results.
+pub(crate) fn block_results(executed: &Executed) -> Option<BlockResults> {
+    let Executed { block: Some(ExecutedBlock { header, .. }), chained: Some(chained), .. } =
+        executed
+    else {
+        return None;
+    };
+    let Chained { before, root, state } = *chained;
+    let package = |reply: &PackageReply| PackageResults {
+        client: reply.client,
+        first: reply.first,
+        digest: reply.digest,
+        body: Some(reply.body.clone()),
+    };
+    let packages = executed.replies.iter().map(package).collect();
+    let (height, suite) = (header.height, header.suite);
+    Some(BlockResults { height, suite, before, root, state, packages })
 }
 
 /// Whether our state is what a quorum certified.

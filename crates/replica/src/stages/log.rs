@@ -177,6 +177,10 @@ impl LogStage {
                 }
                 self.dirty = true;
             }
+            ToLog::Results(results) => {
+                self.blocks.put_results(&results)?;
+                self.dirty = true;
+            }
             // It was taken just now, and hardly anything changed since: it is released at once.
             ToLog::Snapshot(_) if self.overtaken.len() >= MAX_OVERTAKEN => {
                 out.order.push_back(ToOrder::Dropped("snapshot_passed_over"));
@@ -216,6 +220,9 @@ impl LogStage {
             ToLog::Fetch { by, request } => self.serve(by, request, out)?,
             ToLog::Scrub { bytes } => self.scrub = Some(Scrub { left: bytes, read: 0 }),
             ToLog::Repair { copies } => self.repair(&copies, out)?,
+            ToLog::RepairResults { copies, stripped } => {
+                self.repair_results(&copies, stripped, out)?;
+            }
         }
         Ok(())
     }
@@ -290,6 +297,8 @@ impl LogStage {
     ) -> Result<(), LedgerError> {
         let StateAt { checkpoint, chain_bytes, snapshot, app } = state;
         let head = SnapshotHead { certificate: certificate.clone(), chain_bytes };
+        // Whoever starts from it executes nothing below again.
+        self.blocks.sync_results()?;
         let keep = Keep::begin(&mut self.snapshots, self.suite, &head, snapshot, app)?;
         self.keep = keep.map(|keep| (keep, checkpoint.height));
         Ok(())
@@ -318,7 +327,7 @@ impl LogStage {
     /// When the storage fails; the replica stops then.
     pub fn work(&mut self, out: &mut Outbox) -> Result<(), NodeError> {
         if let Some((by, number, request)) = self.asked.pop_front() {
-            let answer = self.server.answer(&mut self.snapshots, &self.blocks, &request)?;
+            let answer = self.server.answer(&mut self.snapshots, &mut self.blocks, &request)?;
             let (body, damaged) = answer;
             if damaged {
                 out.order.push_back(ToOrder::Dropped("snapshot_damaged"));

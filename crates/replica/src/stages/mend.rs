@@ -2,8 +2,8 @@
 
 use super::{LogStage, Outbox, ToOrder};
 use crate::NodeError;
-use tercio_ledger::{Block, LedgerError};
-use tercio_sync::{Blocks, FetchBlocks, Health, read_blocks};
+use tercio_ledger::{Block, BlockResults, LedgerError};
+use tercio_sync::{Blocks, FetchBlocks, Health, ResultsHealth, read_blocks};
 use tercio_types::ReplicaId;
 use tercio_wire::Encode;
 
@@ -29,7 +29,29 @@ impl LogStage {
     ) -> Result<(), NodeError> {
         let (damaged, repaired) = self.blocks.damage();
         let wanted = self.blocks.wanted()?;
-        out.order.push_back(ToOrder::Health(Health { scrubbed, damaged, repaired, wanted, took }));
+        let results = self.results_health(None)?;
+        let health = Health { scrubbed, damaged, repaired, wanted, took, results };
+        out.order.push_back(ToOrder::Health(health));
+        Ok(())
+    }
+
+    fn results_health(&mut self, took: Option<bool>) -> Result<ResultsHealth, NodeError> {
+        let (lost, mended) = self.blocks.results_damage();
+        let wanted = self.blocks.results_wanted()?;
+        Ok(ResultsHealth { lost, mended, wanted, took })
+    }
+
+    pub(super) fn repair_results(
+        &mut self,
+        copies: &[BlockResults],
+        stripped: bool,
+        out: &mut Outbox,
+    ) -> Result<(), NodeError> {
+        let took = self.blocks.repair_results(copies, stripped)?;
+        let (damaged, repaired) = self.blocks.damage();
+        let (wanted, results) = (self.blocks.wanted()?, self.results_health(Some(took))?);
+        let health = Health { damaged, repaired, wanted, results, ..Health::default() };
+        out.order.push_back(ToOrder::Health(health));
         Ok(())
     }
 

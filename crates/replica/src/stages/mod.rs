@@ -15,7 +15,7 @@ pub use execute::ExecuteStage;
 pub use log::LogStage;
 pub use order::OrderStage;
 
-pub(crate) use execute::must_equal;
+pub(crate) use execute::{block_results, must_equal};
 pub(crate) use rhythm::Rhythm;
 
 pub use crate::recover::Stages;
@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tercio_consensus::PersistId;
 use tercio_execution::{Chain, Late, Ordered, Snapshot, TreeTop};
-use tercio_ledger::{Block, Removal};
+use tercio_ledger::{Block, BlockResults, Removal};
 use tercio_sync::transfer::message::FetchState;
 use tercio_sync::transfer::{Install, Piece, Pieces};
 use tercio_sync::{CertifiedBlocks, FetchBlocks, Health};
@@ -81,6 +81,8 @@ pub enum ToLog {
         /// The encoded batch.
         body: Bytes,
     },
+    /// Keep the results of a block that the log has.
+    Results(BlockResults),
     /// The state at a checkpoint, to be kept if it gets a certificate.
     Snapshot(StateAt),
     /// A state that came from others was restored: keep it, and begin the block log anew behind
@@ -122,6 +124,13 @@ pub enum ToLog {
     Repair {
         /// The copies.
         copies: Vec<Block>,
+    },
+    /// Put copies in the place of lost results; answered by [`ToOrder::Health`].
+    RepairResults {
+        /// The copies, the highest first.
+        copies: Vec<BlockResults>,
+        /// Whether those are taken too from which results were left out.
+        stripped: bool,
     },
     /// Another replica wants blocks.
     Fetch {

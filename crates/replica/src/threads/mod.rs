@@ -393,7 +393,7 @@ mod tests {
         SignatureBytes, Suite, Tag,
     };
     use tercio_verify::{Bounds, Gather, Threads, VerifyStage};
-    use tercio_wire::{DecodeError, Frame, Key, Kind, Message};
+    use tercio_wire::{Carries, DecodeError, Frame, Key, Kind, Message};
 
     /// A message that nobody survives reading.
     struct Broken;
@@ -401,6 +401,10 @@ mod tests {
     impl Message for Broken {
         fn from_frame(_: &Frame, _: Suite) -> Result<Self, DecodeError> {
             panic!("this message breaks us")
+        }
+
+        fn carries(&self) -> Carries {
+            Carries::Macs
         }
 
         fn inner_claims(&self, _: Suite, _: &mut dyn FnMut(Claim<'_>)) {}

@@ -5,6 +5,7 @@
 //!   body   0 | height: u64                          what can you offer to one that stands there
 //!        | 1 | checkpoint: u64 | list of paths      nodes of its trees, each with some below it
 //!        | 2 | checkpoint: u64 | list of path | offset: u64       chunks, from that byte on
+//!        | 3 | from: u64 | to: u64                  results of blocks; answered by a body of its own
 //!   path   tree: u8 | turns: u32 | a bit a turn, from the root on, 0 left, 1 right, the first in
 //!          the lowest bit of the first byte
 //! STATE        key: sequence = that number
@@ -17,7 +18,7 @@
 //!        | 2 | digest of a node that is not shown
 //! ```
 //! A question about a checkpoint that is not held any more is answered with an offer. Numbers from
-//! 2^63 on ask for the root's nodes of one of the last checkpoints, whether or not there is a
+//! 2^62 on ask for results of blocks (`crates/sync/src/results.rs`), those from 2^63 on for the root's nodes of one of the last checkpoints, whether or not there is a
 //! snapshot of it (`crates/sync/src/divergence.rs`).
 
 use bytes::Bytes;
@@ -144,6 +145,13 @@ pub enum FetchState {
         /// Which, each from a byte on.
         parts: Vec<(Path, u64)>,
     },
+    /// Results of blocks, the highest first.
+    Results {
+        /// The lowest block.
+        from: Height,
+        /// The highest.
+        to: Height,
+    },
 }
 
 impl Encode for FetchState {
@@ -166,6 +174,11 @@ impl Encode for FetchState {
                     out.extend_from_slice(&parts[i].1.to_le_bytes());
                 });
             }
+            Self::Results { from, to } => {
+                out.push(3);
+                out.extend_from_slice(&from.0.to_le_bytes());
+                out.extend_from_slice(&to.0.to_le_bytes());
+            }
         }
     }
 }
@@ -178,6 +191,9 @@ impl Decode for FetchState {
         let number = input.u64(WHAT)?;
         if kind == 0 {
             return Ok(Self::Offer { height: Height(number) });
+        }
+        if kind == 3 {
+            return Ok(Self::Results { from: Height(number), to: Height(input.u64(WHAT)?) });
         }
         let seq = SeqNum(number);
         let items = list::List::decode(input, ASKED, WHAT)?;

@@ -4,6 +4,7 @@ use super::message::{
     FetchState, LEVELS, Offer, Path, SHOWN, STATE_ANSWER_BYTES, State, bounded_chain_bytes,
     put_cut, put_leaf,
 };
+use crate::results::read_results;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use tercio_ledger::{BlockLog, LedgerError, SnapshotRecord, SnapshotStore};
@@ -31,12 +32,16 @@ impl Server {
     pub fn answer(
         &mut self,
         snapshots: &mut SnapshotStore,
-        blocks: &BlockLog,
+        blocks: &mut BlockLog,
         request: &FetchState,
     ) -> Result<(Bytes, bool), LedgerError> {
+        if let FetchState::Results { from, to } = request {
+            return Ok((read_results(blocks, *from, *to)?, false));
+        }
         let seq = match request {
             FetchState::Nodes { seq, .. } | FetchState::Chunks { seq, .. } => Some(*seq),
             FetchState::Offer { .. } => snapshots.kept().last().copied(),
+            FetchState::Results { .. } => None,
         };
         match self.try_answer(snapshots, blocks, request) {
             Err(LedgerError::Damage { .. }) => {
@@ -68,6 +73,7 @@ impl Server {
                 self.open(snapshots, *seq)?;
                 self.chunks(snapshots, *seq, parts)?
             }
+            FetchState::Results { .. } => State::Offer(None),
         })
     }
 

@@ -157,6 +157,9 @@ impl<P: Protocol> OrderStage<P> {
                 Step::Unstage => out.log.push_back(ToLog::Unstage),
                 Step::Scrub { bytes } => out.log.push_back(ToLog::Scrub { bytes }),
                 Step::Place { copies } => out.log.push_back(ToLog::Repair { copies }),
+                Step::PlaceResults { copies, stripped } => {
+                    out.log.push_back(ToLog::RepairResults { copies, stripped });
+                }
                 Step::OwnPieces => out.execute.push_back(ToExecute::Pieces),
                 Step::Replay(blocks) => out.execute.push_back(ToExecute::Replay(blocks)),
                 Step::Install(install) => out.execute.push_back(ToExecute::Install(install)),
