@@ -18,10 +18,12 @@
 mod admission;
 pub mod pbft;
 mod pool;
+mod progress;
 mod protocol;
 mod votes;
 
 pub use pool::{PoolLimits, RequestPool};
+pub use progress::{BatchStep, LeaveCause, ViewStep};
 pub use protocol::{
     Awaited, Delivery, Effect, Event, Evidence, Floor, Instant, Learning, MAX_BATCH, MAX_PACKAGE,
     PersistId, Protocol, Settings, SettingsError, Status,

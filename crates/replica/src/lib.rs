@@ -20,6 +20,7 @@ mod error;
 mod home;
 mod layout;
 mod node;
+pub mod probe;
 mod recover;
 pub mod report;
 pub mod stages;

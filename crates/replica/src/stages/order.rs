@@ -18,6 +18,7 @@ mod tally;
 use super::{Outbox, Reached, ToOrder};
 use crate::NodeError;
 use crate::node::{NodeStatus, VerifySettings};
+use crate::probe::{NoProbe, Probe};
 use bytes::Bytes;
 use intake::Intake;
 use outgoing::Outgoing;
@@ -44,6 +45,7 @@ pub struct OrderStage<P: Protocol> {
     /// Back-pressure: whether clients are refused as busy.
     busy: bool,
     tally: Tally,
+    probe: Box<dyn Probe>,
 }
 
 impl<P: Protocol> OrderStage<P> {
@@ -61,7 +63,13 @@ impl<P: Protocol> OrderStage<P> {
             sync,
             busy: false,
             tally: Tally::default(),
+            probe: Box::new(NoProbe),
         }
+    }
+
+    /// Who looks at what passes from now on.
+    pub fn set_probe(&mut self, probe: Box<dyn Probe>) {
+        self.probe = probe;
     }
 
     /// Whether clients are refused as busy, since later stages are behind.
@@ -82,6 +90,7 @@ impl<P: Protocol> OrderStage<P> {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
+        self.probe.frame(from, bytes, now);
         if let Principal::Client(client) = from
             && self.sheds(client, bytes, now, out)
         {
@@ -172,8 +181,12 @@ impl<P: Protocol> OrderStage<P> {
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
         match message {
-            ToOrder::Persisted(id) => self.tell(Event::Persisted(id), now, out),
+            ToOrder::Persisted(id) => {
+                self.probe.persisted(id);
+                self.tell(Event::Persisted(id), now, out)
+            }
             ToOrder::Executed { seq, block, checkpoint } => {
+                self.probe.executed(seq);
                 self.sync.on_executed(seq, block, now);
                 let checkpoint = checkpoint.map(|reached| {
                     let Reached { checkpoint, top } = *reached;

@@ -30,8 +30,14 @@ impl<P: Protocol> OrderStage<P> {
         while let Some(effect) = self.protocol.poll_effect() {
             match effect {
                 Effect::Send { to, message } => self.outgoing.send(to, &message, out),
-                Effect::Broadcast(message) => self.outgoing.broadcast(&message, out),
+                Effect::Broadcast(message) => {
+                    if let Some((step, seq)) = P::step_of(&message) {
+                        self.probe.step(step, seq);
+                    }
+                    self.outgoing.broadcast(&message, out);
+                }
                 Effect::Persist { id, tag, record } => {
+                    self.probe.persist(id);
                     out.log.push_back(ToLog::Persist { id, tag, record });
                 }
                 Effect::PersistBlocks { id, height } => {
@@ -41,6 +47,7 @@ impl<P: Protocol> OrderStage<P> {
                     out.log.push_back(ToLog::Stable { certificate, id, record });
                 }
                 Effect::Deliver(delivery) => {
+                    self.probe.delivered(&delivery);
                     self.sync.on_delivered(now);
                     let view = self.protocol.view();
                     out.execute.push_back(ToExecute::Deliver { delivery, view });
@@ -85,6 +92,7 @@ impl<P: Protocol> OrderStage<P> {
                         self.do_sync(now, out)?;
                     }
                 }
+                Effect::View(step) => self.probe.view(step),
             }
         }
         Ok(())
