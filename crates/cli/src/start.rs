@@ -6,11 +6,8 @@ use crate::{changes, clock, folder, output, stop};
 use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
-use tercio_bench::figures::round;
 use tercio_crypto::sm2::Backend;
-use tercio_network::usage;
 use tercio_replica::ReplicaConfig;
-use tercio_replica::report::ReplicaReport;
 use tercio_types::Scheme;
 
 /// How often `status.json` is written.
@@ -32,27 +29,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     folder::expect_replica(&args.dir)?;
     let (config, genesis) = ReplicaConfig::load(&args.dir, crate::apps()).map_err(Failure::new)?;
     let stopped = stop::watch(args.stop_with_stdin)?;
-    let idle = config.node.consensus.idle_interval;
     let sm2 = genesis.uses(Scheme::Sm2).then_some(config.node.verify.sm2);
     let replica = tercio_network::start(config, &genesis).map_err(Failure::new)?;
-    let pid = std::process::id();
-    let start_height = replica.status().height.0;
-    let report = || ReplicaReport {
-        pid,
-        sm2_backend: sm2.map(|backend| backend.name().to_owned()),
-        written_unix_ms: clock::unix_ms(),
-        start_height,
-        idle_interval_ms: u64::try_from(idle.as_millis()).unwrap_or(u64::MAX),
-        rss_mb: usage::of_process(pid).map_or(0.0, |usage| round(usage.rss_mb(), 1)),
-        ..ReplicaReport::of(&replica.status())
-    };
     let log = |what: &str| output::error(&format!("{} {what}", clock::utc(clock::unix_ms())));
-    let mut last = report();
+    let mut last = replica.report();
     log(&format!(
-        "replica {} of '{}' at {}, height {start_height}, process {pid}",
+        "replica {} of '{}' at {}, height {}, process {}",
         last.id,
         genesis.name,
-        replica.local_addr()
+        replica.local_addr(),
+        last.start_height,
+        last.pid,
     ));
     match sm2 {
         Some(Backend::Scalar) => {
@@ -68,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut heap = Heap::default();
     while replica.is_running() {
         heap.tidy();
-        let report = report();
+        let report = replica.report();
         report.write(&args.dir).map_err(Failure::new)?;
         changes::between(&last, &report).iter().for_each(|line| log(line));
         last = report;

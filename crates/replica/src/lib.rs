@@ -19,6 +19,7 @@ pub mod config;
 mod error;
 mod home;
 mod layout;
+pub mod metrics;
 mod node;
 pub mod probe;
 mod recover;

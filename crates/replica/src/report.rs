@@ -109,8 +109,31 @@ pub struct ReplicaReport {
     pub signatures_spared: u64,
     /// Resident memory, in MiB.
     pub rss_mb: f64,
+    /// Bytes on the disk, by directory of `data/`, looked at every five seconds.
+    pub disk_bytes: BTreeMap<String, u64>,
+    /// Operations that were ordered since the start; they are executed or about to be.
+    pub operations: u64,
+    /// The packages that they came in.
+    pub packages: u64,
+    /// The batches that those came in.
+    pub batches: u64,
+    /// Why the replica left a view last.
+    pub view_change_cause: Option<String>,
+    /// How many entries wait in the queue before each stage.
+    pub queues: BTreeMap<String, u64>,
+    /// While the log is replayed at the start: how far that is. Nothing else is known then.
+    pub starting: Option<Starting>,
     /// What was dropped or lost, and how others broke the protocol, by reason.
     pub dropped: BTreeMap<String, u64>,
+}
+
+/// How far a replica is that starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starting {
+    /// How many blocks of the log it has replayed.
+    pub replayed: u64,
+    /// How many there are to replay; 0 until that is known.
+    pub blocks: u64,
 }
 
 /// What the next number waits for.

@@ -11,6 +11,7 @@ mod configuration;
 mod genesis;
 mod hostile;
 mod layouts;
+mod metrics;
 mod node;
 mod overtaken;
 mod power;

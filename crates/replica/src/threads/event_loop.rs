@@ -2,8 +2,10 @@
 
 use super::gentle::{Back, Gentle};
 use super::peers::Peers;
+use super::reporter::Question;
 use super::rest::Rest;
 use super::{AT_ONCE, Clock, Ending, join};
+use crate::metrics::Queues;
 use crate::stages::{ExecuteStage, LogStage, OrderStage, Outbox, ToExecute, ToLog};
 use crate::{Home, NodeError, NodeStatus};
 use bytes::Bytes;
@@ -36,6 +38,11 @@ impl<T, C> Seat<T, C> {
             Self::Here(_) | Self::Lent => None,
             Self::Apart(sender) => Some(sender.clone()),
         }
+    }
+
+    /// How many commands wait in the queue before it.
+    fn queued(&self) -> usize {
+        self.sender().map_or(0, |sender| sender.len())
     }
 
     /// Whether it is away, or the queue before it more than half full.
@@ -81,11 +88,13 @@ pub(super) struct LoopThread {
     pub(super) removals: Sender<Removal>,
     /// What came of commands elsewhere.
     pub(super) done: Receiver<Outbox>,
-    pub(super) asked: Receiver<Sender<NodeStatus>>,
+    pub(super) asked: Receiver<Question>,
     pub(super) clock: Clock,
     pub(super) peers: Peers,
     /// Since when a queue is full, and nothing is read.
     pub(super) stalled_since: Option<Instant>,
+    /// Where the lengths of the queues are told.
+    pub(super) queues: Queues,
     pub(super) ending: Arc<Ending>,
     pub(super) last: Arc<Mutex<NodeStatus>>,
     /// The other threads, in the order in which they end.
@@ -120,6 +129,9 @@ impl LoopThread {
     }
 
     fn status(&self) -> NodeStatus {
+        let Outbox { execute, log, .. } = &self.outbox;
+        let execution = self.execute.queued() + execute.len();
+        self.queues.note([execution, self.log.queued() + log.len(), self.done.len()]);
         let peers = self.peers.status(&self.transport);
         NodeStatus {
             at: self.clock.now(),
