@@ -19,6 +19,7 @@ mod folder;
 mod heap;
 mod init;
 mod keygen;
+mod log;
 mod output;
 #[cfg(feature = "stock")]
 mod prism;

@@ -2,13 +2,14 @@
 
 use crate::failure::Failure;
 use crate::heap::Heap;
-use crate::{changes, clock, folder, output, stop};
+use crate::{changes, folder, log, stop};
 use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use tercio_crypto::sm2::Backend;
 use tercio_replica::ReplicaConfig;
 use tercio_types::Scheme;
+use tracing::info;
 
 /// How often `status.json` is written.
 const STATUS: Duration = Duration::from_millis(200);
@@ -21,35 +22,38 @@ pub(crate) struct Args {
     /// Stop when standard input ends, so as not to outlive whoever holds its other end
     #[arg(long)]
     stop_with_stdin: bool,
+    #[command(flatten)]
+    log: log::Args,
 }
 
 /// Runs the replica until it is told to stop. Meanwhile it writes `status.json` into its home, and
-/// a line on standard error for what changes.
+/// messages on standard error of what happens.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    log::begin(&args.log)?;
     folder::expect_replica(&args.dir)?;
     let (config, genesis) = ReplicaConfig::load(&args.dir, crate::apps()).map_err(Failure::new)?;
     let stopped = stop::watch(args.stop_with_stdin)?;
     let sm2 = genesis.uses(Scheme::Sm2).then_some(config.node.verify.sm2);
     let replica = tercio_network::start(config, &genesis).map_err(Failure::new)?;
-    let log = |what: &str| output::error(&format!("{} {what}", clock::utc(clock::unix_ms())));
     let mut last = replica.report();
-    log(&format!(
-        "replica {} of '{}' at {}, height {}, process {}",
-        last.id,
-        genesis.name,
-        replica.local_addr(),
-        last.start_height,
-        last.pid,
-    ));
+    let (id, height, address) = (last.id, last.start_height, replica.local_addr());
+    let (name, pid) = (&genesis.name, last.pid);
+    info!(
+        replica = id, network = name, height, pid, address = %address,
+        "replica {id} of '{name}' at {address}, height {height}, process {pid}"
+    );
+    if let Some(address) = replica.metrics_addr() {
+        info!(address = %address, "metrics at http://{address}/metrics");
+    }
     match sm2 {
         Some(Backend::Scalar) => {
             let why = match Backend::best() {
                 Backend::Scalar => "this processor has no AVX-512 IFMA",
                 _ => "tercio.toml says so",
             };
-            log(&format!("SM2 without vector arithmetic (scalar): {why}"));
+            info!("SM2 without vector arithmetic (scalar): {why}");
         }
-        Some(backend) => log(&format!("SM2 by vector arithmetic ({})", backend.name())),
+        Some(backend) => info!("SM2 by vector arithmetic ({})", backend.name()),
         None => {}
     }
     let mut heap = Heap::default();
@@ -57,13 +61,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         heap.tidy();
         let report = replica.report();
         report.write(&args.dir).map_err(Failure::new)?;
-        changes::between(&last, &report).iter().for_each(|line| log(line));
+        changes::tell(&last, &report);
         last = report;
         match stopped.recv_timeout(STATUS) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 let stopped = replica.stop().map_err(Failure::new);
-                log("stopped");
+                info!("stopped");
                 return stopped;
             }
         }

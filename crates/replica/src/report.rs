@@ -77,6 +77,8 @@ pub struct ReplicaReport {
     pub rejoins: bool,
     /// How states differ that others signed, the last of each replica.
     pub divergences: Vec<DivergenceReport>,
+    /// Who broke the protocol, as far as that names somebody, each with the last reason.
+    pub accused: BTreeMap<u16, String>,
     /// Back-pressure: whether clients are refused as busy.
     pub busy: bool,
     /// How many blocks of its log are damaged.
@@ -304,6 +306,9 @@ impl ReplicaReport {
                     what: divergence.what.to_string(),
                     keys: divergence.keys.iter().map(KeyRange::from).collect(),
                 })
+                .collect(),
+            accused: (status.accused.iter())
+                .map(|(replica, reason)| (replica.0, (*reason).to_owned()))
                 .collect(),
             busy: status.busy,
             damaged_blocks: status.repair.damaged,
