@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::session::{Session, Who};
 use crate::testnet::app;
 use crate::words::Words;
-use crate::{apps, clock, output, stop, submit};
+use crate::{apps, output, stop, submit};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, stdin};
 use std::net::TcpListener;

@@ -15,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 const LEVELS: &str = "TERCIO_LOG";
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LogArgs {
     /// Which messages to write: error, warn, info, debug, trace or off, for all or by crate, as in
     /// `warn,tercio_replica=debug` [default: the variable TERCIO_LOG, or info]
     #[arg(long, value_name = "LEVELS")]
@@ -35,7 +35,7 @@ impl FormatTime for Utc {
 }
 
 /// Writes messages to standard error from now on, of this process as a whole.
-pub(crate) fn begin(args: &Args) -> Result<(), Failure> {
+pub(crate) fn begin(args: &LogArgs) -> Result<(), Failure> {
     let variable = std::env::var(LEVELS).ok();
     let levels = levels(args.log.as_deref(), variable.as_deref())?;
     let set = match args.log_json {

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long)]
     stop_with_stdin: bool,
     #[command(flatten)]
-    log: log::Args,
+    log: log::LogArgs,
 }
 
 /// Runs the replica until it is told to stop. Meanwhile it writes `status.json` into its home, and

@@ -24,9 +24,9 @@ fn scrape(address: SocketAddr) -> Option<String> {
 
 /// The value of a sample, or their sum over all labels.
 fn value(text: &str, name: &str) -> f64 {
-    let of_name = text.lines().filter(|line| {
-        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
-    });
+    let of_name = text
+        .lines()
+        .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
     of_name.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
 }
 
@@ -40,33 +40,42 @@ fn a_process_answers_for_metrics_and_names_view_changes() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("net");
     tercio(["testnet", "-o", text(&dir)]).good();
-    let address = free_ports(1).unwrap()[0];
-    let settings = dir.join("replica-2/tercio.toml");
-    append(&settings, &format!("[metrics]\nlisten = \"{address}\""));
+    let free = free_ports(2).unwrap().into_iter().map(|port| port.local_addr().unwrap());
+    let [primary, backup] = free.collect::<Vec<_>>()[..] else { panic!("two ports") };
+    for (id, address) in [(0, primary), (2, backup)] {
+        let settings = dir.join(format!("replica-{id}/tercio.toml"));
+        append(&settings, &format!("[metrics]\nlisten = \"{address}\""));
+    }
     let up = Up::start(&dir);
-    let before = poll_until(PATIENCE, || scrape(address)).expect("it answers");
+    let before = poll_until(PATIENCE, || scrape(primary)).expect("it answers");
     tercio(["submit", text(&dir), "add", "add", "add"]).good();
-    let moved = |name: &str, text: &str| value(text, name) > value(&before, name);
-    let names = [
-        "tercio_operations_total",
-        "tercio_batches_total",
-        "tercio_height",
-        "tercio_request_seconds_count",
-        "tercio_stage_seconds_sum",
-    ];
-    let after = poll_until(PATIENCE, || {
-        scrape(address).filter(|text| names.iter().all(|name| moved(name, text)))
-    });
-    let after = after.unwrap_or_else(|| panic!("they do not move: {:?}", scrape(address)));
+    let still = |text: &str| {
+        let names = [
+            "tercio_operations_total",
+            "tercio_batches_total",
+            "tercio_height",
+            // Clients send to the primary.
+            "tercio_request_seconds_count",
+            "tercio_stage_seconds_sum",
+            "tercio_disk_bytes",
+        ];
+        names
+            .into_iter()
+            .filter(|name| value(text, name) <= value(&before, name))
+            .collect::<Vec<_>>()
+    };
+    let after = poll_until(PATIENCE, || scrape(primary).filter(|text| still(text).is_empty()));
+    let after =
+        after.unwrap_or_else(|| panic!("{:?} do not move", still(&scrape(primary).unwrap())));
     for there in ["tercio_disk_bytes", "tercio_memory_bytes", "tercio_links"] {
         assert!(value(&after, there) > 0.0, "{there}: {after}");
     }
     // The primary is gone: the others leave its view, and say why.
-    let primary = up.reports(4)[2].primary;
-    assert!(kill("-STOP", up.reports(4)[usize::from(primary)].pid));
+    assert_eq!(up.reports(4)[2].primary, 0);
+    assert!(kill("-STOP", up.reports(4)[0].pid));
     tercio(["submit", text(&dir), "add"]).good();
-    let left = || scrape(address).filter(|text| value(text, "tercio_views_left_total") > 0.0);
-    assert!(poll_until(PATIENCE, left).is_some(), "{:?}", scrape(address));
+    let left = || scrape(backup).filter(|text| value(text, "tercio_views_left_total") > 0.0);
+    assert!(poll_until(PATIENCE, left).is_some(), "no view is left");
     let log = || fs::read_to_string(dir.join("replica-2/stderr.log")).unwrap();
     let named = || {
         let log = log();
@@ -74,7 +83,7 @@ fn a_process_answers_for_metrics_and_names_view_changes() {
         line.map(str::to_owned)
     };
     assert!(poll_until(PATIENCE, named).is_some(), "{}", log());
-    assert!(log().contains(&format!("metrics at http://{address}/metrics")), "{}", log());
+    assert!(log().contains(&format!("metrics at http://{backup}/metrics")), "{}", log());
     up.kill();
 }
 
@@ -107,5 +116,6 @@ fn messages_are_lines_or_objects_as_one_likes() {
         let object: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
         assert!(object["level"].is_string() && object["message"].is_string(), "{object}");
     }
-    tercio(["start", "--dir", text(&home), "--log", "loud=very"]).refused(2, &["--log", "no levels"]);
+    tercio(["start", "--dir", text(&home), "--log", "loud=very"])
+        .refused(2, &["--log", "no levels"]);
 }
