@@ -317,6 +317,20 @@ fn hostile_clients_hold_up_neither_the_replica_nor_the_next_client() {
     net.wait_for_height(1);
 }
 
+#[test]
+fn who_says_nothing_or_reads_nothing_is_let_go_of() {
+    let (_net, address) = network(Layout::AllInOne, Durability::Memory);
+    // Fewer than there is room for: none has to make room for another.
+    let mut half = connect(address);
+    half.write_all(b"GET /metrics HTTP/1.1\r\nHost:").unwrap();
+    for mut stream in [connect(address), half] {
+        let mut answer = Vec::new();
+        let ended = stream.read_to_end(&mut answer);
+        let late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(!ended.as_ref().is_err_and(late) && answer.is_empty(), "{ended:?}");
+    }
+}
+
 fn endless_write(mut stream: &TcpStream) -> std::io::Result<()> {
     stream.write_all(&[b'a'; 1024])
 }
