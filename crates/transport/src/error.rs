@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use tercio_types::Principal;
+use tercio_types::{ChainId, Principal};
 use tercio_wire::{DecodeError, WIRE_VERSION};
 use thiserror::Error;
 
@@ -55,9 +55,10 @@ pub enum Refusal {
         /// Its version of the protocol.
         protocol: u8,
     },
-    /// The dialler belongs to another network.
-    #[error("another network: the chain ids differ")]
-    WrongChain,
+    /// The dialler belongs to another network than the listener. To the dialler this is the chain
+    /// that the listener says is its own, to the listener the one that the dialler says.
+    #[error("another network: the chain ids differ, the other side's is {0}")]
+    WrongChain(ChainId),
     /// The dialler has another generation of the membership.
     #[error("the epochs of the memberships differ")]
     WrongEpoch,
@@ -90,7 +91,7 @@ impl Refusal {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::WrongVersion { .. } => "wrong_version",
-            Self::WrongChain => "wrong_chain",
+            Self::WrongChain(_) => "wrong_chain",
             Self::WrongEpoch => "wrong_epoch",
             Self::UnknownId => "unknown_id",
             Self::NotForMe => "not_for_me",

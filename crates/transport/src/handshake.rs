@@ -6,7 +6,7 @@ use crate::agreement::{builder, message_len};
 use snow::HandshakeState;
 use std::sync::Arc;
 use tercio_crypto::{SecretKey, agreement};
-use tercio_types::{ClientId, Membership, Principal, PublicKey, ReplicaId, Suite};
+use tercio_types::{ChainId, ClientId, Membership, Principal, PublicKey, ReplicaId, Suite};
 use tercio_wire::WIRE_VERSION;
 
 /// The version of what replicas and clients must do alike, beyond the bytes that they exchange:
@@ -18,7 +18,7 @@ pub const PROTOCOL_VERSION: u8 = 3;
 
 /// The bytes of a hello.
 const HELLO: usize = 64;
-/// The bytes of an answer that refuses.
+/// The bytes of an answer that refuses, but for the chain.
 pub(crate) const ANSWER_HEAD: usize = 8;
 /// The bytes of the dialler's confirmation.
 pub(crate) const CONFIRM: usize = 16;
@@ -39,7 +39,7 @@ pub(crate) const fn answer_len(suite: Suite) -> usize {
 fn code(refusal: Refusal) -> u8 {
     match refusal {
         Refusal::WrongVersion { .. } => 1,
-        Refusal::WrongChain => 2,
+        Refusal::WrongChain(_) => 2,
         Refusal::WrongEpoch => 3,
         Refusal::UnknownId => 4,
         Refusal::NotForMe => 5,
@@ -51,10 +51,12 @@ fn code(refusal: Refusal) -> u8 {
     }
 }
 
-fn refusal(code: u8, wire: u8, protocol: u8) -> Refusal {
-    match code {
+/// What a refusal says. One for another chain has that chain behind its head; `None` while it is not
+/// there.
+fn refusal(code: u8, wire: u8, protocol: u8, behind: &[u8]) -> Option<Refusal> {
+    Some(match code {
         1 => Refusal::WrongVersion { wire, protocol },
-        2 => Refusal::WrongChain,
+        2 => Refusal::WrongChain(ChainId(*behind.first_chunk()?)),
         3 => Refusal::WrongEpoch,
         4 => Refusal::UnknownId,
         5 => Refusal::NotForMe,
@@ -63,7 +65,7 @@ fn refusal(code: u8, wire: u8, protocol: u8) -> Refusal {
         8 => Refusal::BadProof,
         10 => Refusal::TimedOut,
         _ => Refusal::Garbage,
-    }
+    })
 }
 
 fn number(principal: Principal) -> (u8, u64) {
@@ -94,9 +96,13 @@ fn answer_head(status: u8) -> [u8; ANSWER_HEAD] {
     [a, b, c, d, WIRE_VERSION, PROTOCOL_VERSION, status, 0]
 }
 
-/// The answer that refuses.
-pub(crate) fn refuse(why: Refusal) -> [u8; ANSWER_HEAD] {
-    answer_head(code(why))
+/// The answer that refuses; `chain` is ours.
+pub(crate) fn refuse(why: Refusal, chain: ChainId) -> Vec<u8> {
+    let mut answer = answer_head(code(why)).to_vec();
+    if matches!(why, Refusal::WrongChain(_)) {
+        answer.extend_from_slice(&chain.0);
+    }
+    answer
 }
 
 /// Magic and versions, as far as they are there. They stand first in every version, so that
@@ -176,7 +182,9 @@ impl Identity {
         let Some(opening) = bytes.get(..opening_len(self.suite())) else { return Ok(None) };
         let word = |at: usize| u64::from_le_bytes(*opening[at..].first_chunk().expect("8 bytes"));
         if opening[32..64] != self.membership.chain().0 {
-            return Err(Refusal::WrongChain);
+            return Err(Refusal::WrongChain(ChainId(
+                *opening[32..].first_chunk().expect("32 bytes"),
+            )));
         }
         if word(8) != self.membership.epoch().0 {
             return Err(Refusal::WrongEpoch);
@@ -235,7 +243,7 @@ impl Dialling {
             && bytes[..4] == MAGIC
             && status != ACCEPTED
         {
-            return Err(refusal(status, wire, protocol));
+            return refusal(status, wire, protocol, &bytes[ANSWER_HEAD..]).map_or(Ok(false), Err);
         }
         check_head(bytes)?;
         Ok(bytes.len() >= answer_len(self.suite))

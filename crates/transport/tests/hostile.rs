@@ -70,6 +70,9 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         bytes[at] = byte;
         bytes
     };
+    let ours = plan.membership().chain();
+    let mut theirs = ours;
+    theirs.0[8] = 9;
     let other_version = Refusal::WrongVersion { wire: 9, protocol: PROTOCOL_VERSION };
     let older = Refusal::WrongVersion { wire: WIRE_VERSION, protocol: 2 };
     let named = "the peer speaks wire 2 and protocol 2, this build 2 and 3";
@@ -78,7 +81,7 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         (bent(4, 9), Some(1), other_version),
         (bent(4, 9)[..6].to_vec(), Some(1), other_version),
         (bent(5, 2), Some(1), older),
-        (bent(40, 9), Some(2), Refusal::WrongChain),
+        (bent(40, 9), Some(2), Refusal::WrongChain(theirs)),
         (bent(9, 9), Some(3), Refusal::WrongEpoch),
         (bent(16, 77), Some(4), Refusal::UnknownId),
         (bent(6, 5), Some(4), Refusal::UnknownId),
@@ -93,7 +96,11 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
     for (i, (bytes, status, reason)) in cases.into_iter().enumerate() {
         let answer = exchange(&mut node, address, &bytes);
         let expected: Vec<u8> = match status {
-            Some(status) => [&b"TRCO"[..], &[WIRE_VERSION, PROTOCOL_VERSION, status, 0]].concat(),
+            Some(status) => {
+                let head = [&b"TRCO"[..], &[WIRE_VERSION, PROTOCOL_VERSION, status, 0]];
+                let chain = if status == 2 { &ours.0[..] } else { &[] };
+                [&head.concat()[..], chain].concat()
+            }
             None => vec![],
         };
         assert_eq!((answer, rejections(&node).last()), (expected, Some(&reason)), "case {i}");
@@ -108,7 +115,7 @@ fn diallers_learn_why_they_are_refused() {
     let (good, mut node, _address) = lone_replica(Limits::default());
     type Change = fn(&mut Plan);
     let changes: [(Change, Refusal); 3] = [
-        (|p| p.chain = 2, Refusal::WrongChain),
+        (|p| p.chain = 2, Refusal::WrongChain(good.membership().chain())),
         (|p| p.epoch = 2, Refusal::WrongEpoch),
         (|p| p.clients[0].1 = common::secret(client(99)), Refusal::BadProof),
     ];
@@ -126,7 +133,11 @@ fn diallers_learn_why_they_are_refused() {
         let mut dialler = Node { transport, events: vec![] };
         drive(&mut [&mut node, &mut dialler], "a refusal", |n| !rejections(n[1]).is_empty());
         assert_eq!(rejections(&dialler)[0], reason);
-        assert_eq!(rejections(&node).last(), Some(&reason));
+        let seen = match reason {
+            Refusal::WrongChain(_) => Refusal::WrongChain(other.membership().chain()),
+            same => same,
+        };
+        assert_eq!(rejections(&node).last(), Some(&seen));
         let error = dialler.transport.last_error(ReplicaId(0)).cloned();
         assert_eq!(error, Some(DialError::Refused(good.addresses[0], reason)));
         assert_eq!((node.connects(), dialler.connects()), (0, 0));

@@ -109,7 +109,8 @@ impl Transport {
             return Err(End::Refused(reason));
         }
         self.rejected(link, reason);
-        write_all(&mut link.stream, &refuse(reason))?;
+        let chain = self.identity.membership.chain();
+        write_all(&mut link.stream, &refuse(reason, chain))?;
         link.stream.shutdown(Shutdown::Write)?;
         link.stage = Stage::Refused;
         Ok(())
