@@ -41,7 +41,8 @@ use std::sync::OnceLock;
 use tercio_genesis::{Apps, Kind};
 
 #[derive(Debug, Parser)]
-#[command(name = "tercio", version, long_version = version::LONG.as_str())]
+#[command(name = version::PROGRAM.as_str())]
+#[command(version = version::SHORT.as_str(), long_version = version::LONG.as_str())]
 #[command(about = "A Byzantine fault tolerant replication engine")]
 struct Cli {
     #[command(subcommand)]
