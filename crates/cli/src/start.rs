@@ -2,12 +2,16 @@
 
 use crate::failure::Failure;
 use crate::heap::Heap;
-use crate::{changes, folder, log, stop};
-use std::path::PathBuf;
-use std::sync::mpsc::RecvTimeoutError;
+use crate::{changes, clock, folder, log, stop};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 use tercio_crypto::sm2::Backend;
-use tercio_replica::ReplicaConfig;
+use tercio_genesis::Genesis;
+use tercio_network::NetworkError;
+use tercio_replica::report::ReplicaReport;
+use tercio_replica::{ReplicaConfig, ReplicaHandle};
 use tercio_types::Scheme;
 use tracing::info;
 
@@ -34,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (config, genesis) = ReplicaConfig::load(&args.dir, crate::apps()).map_err(Failure::new)?;
     let stopped = stop::watch(args.stop_with_stdin)?;
     let sm2 = genesis.uses(Scheme::Sm2).then_some(config.node.verify.sm2);
-    let replica = tercio_network::start(config, &genesis).map_err(Failure::new)?;
+    let replica = recover(config, &genesis, &args.dir).map_err(Failure::new)?;
     let mut last = replica.report();
     let (id, height, address) = (last.id, last.start_height, replica.local_addr());
     let (name, pid) = (&genesis.name, last.pid);
@@ -73,4 +77,34 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     replica.wait().map_err(Failure::new)
+}
+
+/// Starts the replica, which replays its log first. When that takes long, `status.json` says how far
+/// it is.
+fn recover(
+    config: ReplicaConfig,
+    genesis: &Genesis,
+    home: &Path,
+) -> Result<ReplicaHandle, NetworkError> {
+    let (id, progress) = (config.node.me.0, config.node.progress.clone());
+    let (done, ended) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while ended.recv_timeout(STATUS) == Err(RecvTimeoutError::Timeout) {
+                let report = ReplicaReport {
+                    id,
+                    pid: std::process::id(),
+                    written_unix_ms: clock::unix_ms(),
+                    height: progress.height().0,
+                    starting: Some(progress.starting()),
+                    ..ReplicaReport::default()
+                };
+                // Whether the home can be written is found out when the replica runs.
+                let _ = report.write(home);
+            }
+        });
+        let replica = tercio_network::start(config, genesis);
+        drop(done);
+        replica
+    })
 }

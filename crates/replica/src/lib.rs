@@ -22,6 +22,7 @@ mod layout;
 pub mod metrics;
 mod node;
 pub mod probe;
+mod progress;
 mod recover;
 pub mod report;
 pub mod stages;
@@ -35,5 +36,6 @@ pub use layout::{Durability, Layout};
 pub use node::{
     LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output, PeerStatus, VerifySettings,
 };
+pub use progress::StartProgress;
 pub use recover::Stages;
 pub use threads::{ReplicaHandle, start};

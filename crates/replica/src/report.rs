@@ -9,6 +9,7 @@ use crate::NodeStatus;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -136,6 +137,15 @@ pub struct Starting {
     pub replayed: u64,
     /// How many there are to replay; 0 until that is known.
     pub blocks: u64,
+}
+
+impl fmt::Display for Starting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { blocks: 0, .. } => f.write_str("starts"),
+            Self { replayed, blocks } => write!(f, "starts: replays {replayed} of {blocks} blocks"),
+        }
+    }
 }
 
 /// What the next number waits for.
