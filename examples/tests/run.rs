@@ -61,6 +61,9 @@ fn own_application() {
     let net = folder.path().join("net").display().to_string();
     let command = |words: &[&str]| Command::new(&program).args(words).output().unwrap();
     let says = |words: &[&str]| said(&program, &command(words));
+    // It is called what it is called, and says which Tercio it is made of.
+    let version = says(&["--version"]);
+    assert!(version.starts_with("guest-book (Tercio "), "{version}");
     assert!(says(&["testnet", "-o", &net]).contains("application: guest-book"));
     let mut up = Command::new(&program);
     let up = up.args(["up", &net, "--stop-with-stdin", "--json"]);

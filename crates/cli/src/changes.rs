@@ -1,55 +1,141 @@
-//! What is worth a line between two reports of a replica.
+//! What is worth a message between two reports of a replica. At most five times a second, so that
+//! nobody who opens and closes links, say, fills the log. Views are told as they begin and end
+//! (`crates/replica/src/threads/watch.rs`).
 
 use tercio_replica::report::ReplicaReport;
+use tracing::{debug, error, info, warn};
 
-/// What changed from `old` to `new`, in words, most important first.
-pub(crate) fn between(old: &ReplicaReport, new: &ReplicaReport) -> Vec<String> {
-    let mut lines = vec![];
-    if new.changing && (!old.changing || old.view != new.view) {
-        lines.push(format!("view change to {}, whose primary is {}", new.view, new.primary));
-    } else if !new.changing && (old.changing || old.view != new.view) {
-        lines.push(format!("view {} with primary {}", new.view, new.primary));
-    }
+/// Says what changed from `old` to `new`.
+pub(crate) fn tell(old: &ReplicaReport, new: &ReplicaReport) {
+    progress(old, new);
+    links(old, new);
+    log(old, new);
+    others(old, new);
+}
+
+fn progress(old: &ReplicaReport, new: &ReplicaReport) {
+    let height = new.height;
     match (old.catching_up, new.catching_up) {
-        (false, true) => lines.push(format!("catching up from height {}", new.height)),
-        (true, false) => lines.push(format!("caught up at height {}", new.height)),
+        (false, true) => info!(height, "catching up from height {height}"),
+        (true, false) => info!(height, "caught up at height {height}"),
         _ => {}
     }
+    match (old.busy, new.busy) {
+        (false, true) => debug!("clients are refused as busy"),
+        (true, false) => debug!("clients are served again"),
+        _ => {}
+    }
+    match (&old.learning, &new.learning) {
+        (None, Some(why)) => warn!("{why}"),
+        (Some(_), None) => info!("takes part in votes again"),
+        _ => {}
+    }
+}
+
+fn links(old: &ReplicaReport, new: &ReplicaReport) {
     for peer in &new.peers {
         let before = old.peers.iter().find(|known| known.id == peer.id);
         if before.is_some_and(|before| before.linked) == peer.linked {
             continue;
         }
-        let problem = peer.problem.as_ref().map_or(String::new(), |why| format!(": {why}"));
-        let state = if peer.linked { "linked" } else { "lost" };
-        lines.push(format!("replica {} {state}{problem}", peer.id));
+        let id = peer.id;
+        match &peer.problem {
+            _ if peer.linked => info!(peer = id, "replica {id} linked"),
+            Some(why) => warn!(peer = id, "replica {id} lost: {why}"),
+            None => warn!(peer = id, "replica {id} lost"),
+        }
     }
-    lines
+}
+
+fn log(old: &ReplicaReport, new: &ReplicaReport) {
+    let (damaged, repaired) = (new.damaged_blocks, new.repaired_blocks);
+    if damaged > old.damaged_blocks {
+        warn!(
+            blocks = damaged,
+            "{damaged} block(s) of the log are damaged; others are asked for them"
+        );
+    }
+    if repaired > old.repaired_blocks {
+        info!(blocks = repaired, "{repaired} damaged block(s) put back since the start");
+    }
+}
+
+fn others(old: &ReplicaReport, new: &ReplicaReport) {
+    for other in new.divergences.iter().filter(|other| !old.divergences.contains(other)) {
+        let (id, number, what) = (other.replica, other.number, &other.what);
+        error!(
+            peer = id,
+            number, "replica {id} signed another state at number {number}: {what} differs"
+        );
+    }
+    for (id, reason) in &new.accused {
+        if old.accused.get(id) != Some(reason) {
+            warn!(peer = id, reason, "replica {id} broke the protocol: {reason}");
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tercio_replica::report::Peer;
+    use crate::log::tests::said;
+    use tercio_replica::report::{DivergenceReport, Peer};
+
+    /// What is said, in lines.
+    fn between(old: &ReplicaReport, new: &ReplicaReport) -> Vec<String> {
+        said("debug", || tell(old, new)).0
+    }
 
     #[test]
     fn each_change_is_told_once() {
         let old = ReplicaReport { height: 7, ..ReplicaReport::default() };
-        assert_eq!(between(&old, &ReplicaReport { height: 9, ..old.clone() }), [""; 0]);
-        let changing = ReplicaReport { changing: true, view: 1, primary: 1, ..old.clone() };
-        assert_eq!(between(&old, &changing), ["view change to 1, whose primary is 1"]);
-        assert_eq!(between(&changing, &changing), [""; 0]);
-        let settled = ReplicaReport { changing: false, ..changing.clone() };
-        assert_eq!(between(&changing, &settled), ["view 1 with primary 1"]);
+        let nothing = [""; 0];
+        assert_eq!(between(&old, &ReplicaReport { height: 9, ..old.clone() }), nothing);
         let behind = ReplicaReport { catching_up: true, ..old.clone() };
-        assert_eq!(between(&old, &behind), ["catching up from height 7"]);
-        assert_eq!(between(&behind, &old), ["caught up at height 7"]);
+        assert_eq!(between(&old, &behind), ["INFO catching up from height 7"]);
+        assert_eq!(between(&behind, &old), ["INFO caught up at height 7"]);
+        assert_eq!(between(&behind, &behind), nothing);
+        let busy = ReplicaReport { busy: true, ..old.clone() };
+        assert_eq!(between(&old, &busy), ["DEBUG clients are refused as busy"]);
+        let learner = ReplicaReport { learning: Some("learner: waits".into()), ..old.clone() };
+        assert_eq!(between(&old, &learner), ["WARN learner: waits"]);
+        assert_eq!(between(&learner, &old), ["INFO takes part in votes again"]);
+    }
+
+    #[test]
+    fn links_are_told() {
+        let old = ReplicaReport::default();
         let peer = Peer { id: 2, linked: true, since_ms: 0, heard_ms: None, problem: None };
         let linked = ReplicaReport { peers: vec![peer.clone()], ..old.clone() };
-        assert_eq!(between(&old, &linked), ["replica 2 linked"]);
+        assert_eq!(between(&old, &linked), ["INFO replica 2 linked"]);
         let gone = Peer { linked: false, problem: Some("refused".into()), ..peer };
         let lost = ReplicaReport { peers: vec![gone], ..old.clone() };
-        assert_eq!(between(&linked, &lost), ["replica 2 lost: refused"]);
+        assert_eq!(between(&linked, &lost), ["WARN replica 2 lost: refused"]);
         assert_eq!(between(&old, &lost), [""; 0], "never linked is no loss");
+        let (_, objects) = said("info", || tell(&old, &linked));
+        assert_eq!(objects[0]["peer"], 2);
+    }
+
+    #[test]
+    fn damage_and_faults_of_others_are_told() {
+        let old = ReplicaReport::default();
+        let damaged = ReplicaReport { damaged_blocks: 2, ..old.clone() };
+        let repaired = ReplicaReport { repaired_blocks: 2, ..old.clone() };
+        let line = "WARN 2 block(s) of the log are damaged; others are asked for them";
+        assert_eq!(between(&old, &damaged), [line]);
+        assert_eq!(
+            between(&damaged, &repaired),
+            ["INFO 2 damaged block(s) put back since the start"]
+        );
+        let what = "the state digest".to_owned();
+        let divergence = DivergenceReport { replica: 3, number: 128, what, keys: vec![] };
+        let diverged = ReplicaReport { divergences: vec![divergence], ..old.clone() };
+        let line = "ERROR replica 3 signed another state at number 128: the state digest differs";
+        assert_eq!(between(&old, &diverged), [line]);
+        assert_eq!(between(&diverged, &diverged), [""; 0]);
+        let accused = [(1, "equivocation".to_owned())].into();
+        let accused = ReplicaReport { accused, ..old.clone() };
+        assert_eq!(between(&old, &accused), ["WARN replica 1 broke the protocol: equivocation"]);
+        assert_eq!(between(&accused, &accused), [""; 0]);
     }
 }

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::session::{Session, Who};
 use crate::testnet::app;
 use crate::words::Words;
-use crate::{apps, clock, output, protocols, stop, submit};
+use crate::{apps, output, protocols, stop, submit};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, stdin};
 use std::net::TcpListener;
@@ -18,9 +18,8 @@ use std::time::{Duration, Instant};
 use tercio_bench::figures::round;
 use tercio_genesis::client_home::create_client_home;
 use tercio_genesis::{App, GENESIS_FILE, write_genesis};
-use tercio_network::{Network, Spec, client_home, free_ports, home, now, usage};
+use tercio_network::{Network, Spec, client_home, free_ports, home, now};
 use tercio_replica::ReplicaHandle;
-use tercio_replica::report::ReplicaReport;
 use tercio_types::ClientId;
 
 const REPLICAS: u16 = 4;
@@ -226,16 +225,8 @@ impl Replicas {
             return Ok(());
         }
         self.written = Some(now());
-        let pid = std::process::id();
-        let rss_mb = usage::of_process(pid).map_or(0.0, |usage| round(usage.rss_mb(), 1));
         for replica in &self.all {
-            let report = ReplicaReport {
-                pid,
-                rss_mb,
-                written_unix_ms: clock::unix_ms(),
-                ..ReplicaReport::of(&replica.status())
-            };
-            report.write(&home(&self.dir, replica.id().0)).map_err(Failure::new)?;
+            replica.report().write(&home(&self.dir, replica.id().0)).map_err(Failure::new)?;
         }
         Ok(())
     }

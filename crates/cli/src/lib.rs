@@ -19,6 +19,7 @@ mod folder;
 mod heap;
 mod init;
 mod keygen;
+mod log;
 mod output;
 #[cfg(feature = "stock")]
 mod prism;
@@ -42,7 +43,8 @@ use tercio_genesis::{Apps, Kind};
 use tercio_replica::{Protocols, Runner};
 
 #[derive(Debug, Parser)]
-#[command(name = "tercio", version, long_version = version::LONG.as_str())]
+#[command(name = version::PROGRAM.as_str())]
+#[command(version = version::SHORT.as_str(), long_version = version::LONG.as_str())]
 #[command(about = "A Byzantine fault tolerant replication engine")]
 struct Cli {
     #[command(subcommand)]

@@ -155,7 +155,10 @@ fn state(home: &Path, now_unix_ms: u64) -> State {
     let since_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     let lives = usage::of_process(report.pid).is_ok();
     match (lives, age < YOUNG) {
-        (true, true) => State::Up(Box::new(report)),
+        (true, true) => match report.starting {
+            Some(starting) => State::Starting(starting),
+            None => State::Up(Box::new(report)),
+        },
         (true, false) => State::Silent { since_ms, pid: report.pid, height: report.height },
         (false, _) => State::Down { since_ms, height: report.height },
     }

@@ -6,14 +6,14 @@ use crate::{
     QueryTicket, SubmitError, Ticket, results,
 };
 use bytes::Bytes;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tercio_crypto::SecretKey;
-use tercio_transport::{BindError, Limits, Transport, TransportEvent, Waker};
+use tercio_transport::{BindError, DialError, Limits, Refusal, Transport, TransportEvent, Waker};
 use tercio_types::{
-    ClientId, ClientInfo, Height, Membership, Principal, ReplicaId, ReplicaSet, RequestSeq,
-    RequestWindow, SignatureBytes, SystemOp, WINDOW,
+    ChainId, ClientId, ClientInfo, Height, Membership, Principal, ReplicaId, ReplicaSet,
+    RequestSeq, RequestWindow, SignatureBytes, SystemOp, WINDOW,
 };
 use tercio_wire::Decode;
 use thiserror::Error;
@@ -96,6 +96,20 @@ pub enum ConnectError {
         within: Duration,
         /// One sentence for each replica that could not be reached.
         problems: Vec<String>,
+    },
+    /// f+1 replicas say that they belong to another network. One of them is correct.
+    #[error(
+        "this client's home is of chain {ours}, and replicas {} at the addresses in its genesis.toml \
+         are of chain {theirs}: use a client's home of that network, or correct the addresses",
+        by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    OtherChain {
+        /// The client's.
+        ours: ChainId,
+        /// The replicas'.
+        theirs: ChainId,
+        /// Which of them say so.
+        by: Vec<ReplicaId>,
     },
     /// The replicas were reached, and the client's numbers cannot be taken up.
     #[error("the client's numbers cannot be taken up: {0}")]
@@ -217,6 +231,10 @@ impl Client {
         };
         let needed = client.membership.quorum().min(named);
         while client.reached() < needed {
+            if let Some((theirs, by)) = client.other_chain() {
+                let ours = client.membership.chain();
+                return Err(ConnectError::OtherChain { ours, theirs, by });
+            }
             let left = connect_timeout.saturating_sub(client.start.elapsed());
             if left.is_zero() {
                 let (reached, problems) = (client.reached(), client.link_problems());
@@ -230,6 +248,21 @@ impl Client {
             client.resume(next).map_err(|error| ConnectError::Resume(Box::new(error)))?;
         }
         Ok(client)
+    }
+
+    /// The other chain that f+1 replicas say is theirs, and who they are. Whoever sits at an address
+    /// may say so, and nobody else: fewer of them end nothing.
+    fn other_chain(&self) -> Option<(ChainId, Vec<ReplicaId>)> {
+        let mut chains: BTreeMap<[u8; 32], Vec<ReplicaId>> = BTreeMap::new();
+        for replica in self.replicas.iter() {
+            if let Some(DialError::Refused(_, Refusal::WrongChain(theirs))) =
+                self.transport.last_error(replica)
+            {
+                chains.entry(theirs.0).or_default().push(replica);
+            }
+        }
+        let enough = |by: &Vec<ReplicaId>| by.len() >= self.membership.reply_threshold();
+        chains.into_iter().find(|(_, by)| enough(by)).map(|(chain, by)| (ChainId(chain), by))
     }
 
     fn reached(&self) -> usize {

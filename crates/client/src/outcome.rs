@@ -84,6 +84,15 @@ pub enum Failure {
         /// Who said so.
         by: Vec<ReplicaId>,
     },
+    /// Enough replicas say that the package was executed, and that its results fit no frame.
+    #[error(
+        "the operation was executed, and its result is too long to be sent, more than 16 MiB, say \
+         replicas {}: ask for less at a time", list(.by)
+    )]
+    ResultTooLong {
+        /// Who said so.
+        by: Vec<ReplicaId>,
+    },
     /// Enough replicas agreed on bytes that are no results of this package: they speak another
     /// version.
     #[error("replicas agree on a result that this build cannot read: {0}")]

@@ -249,18 +249,19 @@ impl ClientCore {
 
     /// f+1 replicas decline for a reason that does not pass. The caller is told, and the numbers
     /// are used up by system requests without content, which nobody carries out; unless they are
-    /// used up already, by another package.
+    /// used up already, by another package or by this one.
     fn refused(&mut self, first: RequestSeq, reason: Reason, by: Vec<ReplicaId>, now: Nanos) {
         let mut pending = self.forget(first).expect("the caller has just seen it");
         if pending.deadline.take().is_some() {
             let (ticket, view, resent) = (pending.ticket, self.peers.view(), pending.resent);
             let outcome = Err(match reason {
                 Reason::NumberUsed => Failure::NumberUsed { first, by },
+                Reason::ResultTooLong => Failure::ResultTooLong { by },
                 reason => Failure::Refused { reason, by },
             });
             self.completions.push_back(Completion { ticket, first, outcome, view, resent });
         }
-        if reason == Reason::NumberUsed {
+        if matches!(reason, Reason::NumberUsed | Reason::ResultTooLong) {
             return;
         }
         if pending.filler {

@@ -187,6 +187,23 @@ fn f_plus_1_refusals_end_a_package_and_its_numbers_are_used_up() {
     assert_eq!((w.core.outstanding(), w.done()), (0, vec![]));
 }
 
+/// What was executed, and has a result that no frame holds, is not said to differ.
+#[test]
+fn a_result_that_is_too_long_is_named() {
+    let mut w = World::new(4);
+    w.submit("much");
+    w.sent();
+    w.reject(2, 1, Reason::ResultTooLong, 0);
+    assert_eq!(w.done(), [], "one may lie");
+    w.sent();
+    w.reject(1, 1, Reason::ResultTooLong, 0);
+    let failure = w.outcome().unwrap_err();
+    assert_eq!(failure, Failure::ResultTooLong { by: vec![ReplicaId(1), ReplicaId(2)] });
+    let text = failure.to_string();
+    assert!(text.contains("was executed") && text.contains("too long"), "{text}");
+    assert_eq!((w.sent(), w.core.outstanding()), (vec![], 0), "its number is used");
+}
+
 /// Two processes under one id: the numbers are used, so nothing more is sent under them.
 #[test]
 fn a_number_that_was_used_for_another_operation_is_named() {

@@ -20,11 +20,13 @@ mod admission;
 mod kind;
 pub mod pbft;
 mod pool;
+mod progress;
 mod protocol;
 mod votes;
 
 pub use kind::{ProtocolFacts, ProtocolKind, Reading, RecoverError, Recovery, Setup};
 pub use pool::{Admitted, PoolLimits, RequestPool};
+pub use progress::{BatchStep, LeaveCause, ViewStep};
 pub use protocol::{
     Awaited, Delivery, Effect, Event, Evidence, Floor, Horizon, Instant, Learning, MAX_BATCH,
     MAX_PACKAGE, PersistId, Protocol, Settings, SettingsError, Status,

@@ -1,7 +1,7 @@
 //! The contract between an ordering protocol and its driver.
 
 use crate::votes::Vote;
-use crate::{Phase, PoolLimits};
+use crate::{BatchStep, Phase, PoolLimits, ViewStep};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -202,6 +202,8 @@ pub enum Effect<M> {
     },
     /// Evidence that a replica or client broke the protocol.
     Evidence(Evidence),
+    /// The replica left a view or entered one: told, with the cause, and nothing to be done.
+    View(ViewStep),
 }
 
 /// How somebody broke the protocol. Of messages under MACs this is our own suspicion, which
@@ -450,6 +452,16 @@ pub trait Protocol: Send {
     /// The latest checkpoint above what is delivered that it knows a certificate of: whoever catches
     /// up need not go by all that were the latest before.
     fn ahead(&self) -> Option<Arc<CertifiedCheckpoint>> {
+        None
+    }
+
+    /// The step of a batch that a replica takes by sending this message, and the batch's number; for
+    /// probes.
+    fn step_of(message: &Self::Message) -> Option<(BatchStep, SeqNum)>
+    where
+        Self: Sized,
+    {
+        let _ = message;
         None
     }
 

@@ -3,6 +3,7 @@
 
 mod bytes;
 mod byzantine;
+mod causes;
 mod common;
 mod doubts;
 mod laggard;

@@ -5,8 +5,8 @@
 //!   that run.
 //! - [`LocalNetwork`]: one in this process and in memory, to try applications and clients with.
 //! - [`Client`]: a client from its home.
-//! - [`process`]: a replica as a process, watched; [`reports`]: what several say together; [`usage`]:
-//!   what a process has used.
+//! - [`process`]: a replica as a process; [`supervise`]: several, watched and started again;
+//!   [`reports`]: what they say together; [`usage`]: what a process has used.
 //!
 //! Architecture invariant: nothing here measures, and nothing prints.
 
@@ -16,6 +16,7 @@ mod local;
 mod network;
 pub mod process;
 pub mod reports;
+pub mod supervise;
 pub mod usage;
 
 pub use client::{Client, OpenError};

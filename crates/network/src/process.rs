@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tercio_replica::report::ReplicaReport;
+use tercio_replica::report::{ReplicaReport, Starting};
 use thiserror::Error;
 
-/// How long a replica may take to start, which includes reading its log, and to stop.
+/// How long a replica may take to start, beside replaying its log, and to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Where a replica's messages go, in its home.
 pub const LOG_FILE: &str = "stderr.log";
@@ -173,22 +173,53 @@ impl ReplicaProcess {
         self.since
     }
 
-    /// What it said of itself last; `None` before it said anything.
+    /// What it said of itself last; `None` before it runs.
     #[must_use]
     pub fn report(&self) -> Option<ReplicaReport> {
+        self.said().filter(|report| report.starting.is_none())
+    }
+
+    /// How far its start is, while it replays its log.
+    #[must_use]
+    pub fn starting(&self) -> Option<Starting> {
+        self.said()?.starting
+    }
+
+    fn said(&self) -> Option<ReplicaReport> {
         ReplicaReport::read(&self.dir).ok().filter(|report| report.pid == self.pid())
     }
 
-    /// Waits until it says something of itself.
+    /// Waits until it runs.
     ///
     /// # Errors
     /// When it ends instead, or takes too long.
     pub fn wait_ready(&mut self) -> Result<ReplicaReport, ProcessError> {
-        let report = poll_until(PATIENCE, || match self.report() {
-            Some(report) => Some(Ok(report)),
-            None => self.check().err().map(Err),
-        });
-        report.unwrap_or_else(|| Err(self.silent("start")))
+        self.wait_ready_telling(&mut |_| {})
+    }
+
+    /// As [`Self::wait_ready`]; tells how far it is while it replays its log, for which it has time
+    /// as long as it gets on.
+    ///
+    /// # Errors
+    /// As [`Self::wait_ready`].
+    pub fn wait_ready_telling(
+        &mut self,
+        tell: &mut dyn FnMut(Starting),
+    ) -> Result<ReplicaReport, ProcessError> {
+        let mut last = None;
+        loop {
+            let seen = poll_until(PATIENCE, || match self.report() {
+                Some(report) => Some(Ok(Some(report))),
+                None if self.starting().is_some_and(|now| last.replace(now) != Some(now)) => {
+                    Some(Ok(None))
+                }
+                None => self.check().err().map(Err),
+            });
+            match seen.unwrap_or_else(|| Err(self.silent("start")))? {
+                Some(report) => return Ok(report),
+                None => last.into_iter().for_each(&mut *tell),
+            }
+        }
     }
 
     /// Looks whether it has ended by itself.

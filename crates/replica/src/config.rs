@@ -53,6 +53,8 @@ pub struct ReplicaConfig {
     pub layout: Layout,
     /// What peers may cost.
     pub limits: Limits,
+    /// Where it answers `GET /metrics`; nowhere by default.
+    pub metrics: Option<SocketAddr>,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +76,8 @@ struct File {
     catch_up: CatchUpEntry,
     #[serde(default)]
     verify: VerifyEntry,
+    #[serde(default)]
+    metrics: MetricsEntry,
 }
 
 /// Each key is optional and takes its place in the settings when it is there.
@@ -121,6 +125,7 @@ entry!(CatchUpEntry {
     state_after: u64,
     serve_bytes: At<u64>,
 });
+entry!(MetricsEntry { listen: At<String>, remote: bool });
 entry!(VerifyEntry { threads: At<usize>, batch: At<usize>, gather_us: At<u64>, sm2: At<String> });
 
 fn set<T>(slot: &mut T, value: Option<T>) {
@@ -237,6 +242,22 @@ impl VerifyEntry {
     }
 }
 
+impl MetricsEntry {
+    fn apply(self, source: &Source<'_>, metrics: &mut Option<SocketAddr>) -> Result<(), FileError> {
+        let Some(listen) = &self.listen else { return Ok(()) };
+        let address = resolve(listen.get()).map_err(|what| source.at(listen, what))?;
+        if !address.ip().is_loopback() && self.remote != Some(true) {
+            let what = format!(
+                "{address} can be reached from other machines, and whoever reaches it reads the \
+                 metrics; write 127.0.0.1, or `remote = true` if that is meant"
+            );
+            return Err(source.at(listen, what));
+        }
+        *metrics = Some(address);
+        Ok(())
+    }
+}
+
 /// The arithmetic of a name, if this processor has it.
 fn backend(name: &str) -> Result<Backend, String> {
     if name == "best" {
@@ -295,6 +316,7 @@ impl ReplicaConfig {
             links,
             catch_up,
             verify,
+            metrics,
         } = source.parse::<File>()?;
         let me = ReplicaId(*replica.get());
         let Some(member) = genesis.replicas.get(&me) else {
@@ -330,6 +352,7 @@ impl ReplicaConfig {
         links.apply(&source, &mut config.limits)?;
         catch_up.apply(&source, &mut config.node.sync)?;
         verify.apply(&source, &mut config.node.verify)?;
+        metrics.apply(&source, &mut config.metrics)?;
         if let Err(error) = genesis.protocol.check(&config.node.consensus, &config.node.membership)
         {
             return Err(source.at_key(error.key, error.why).into());
@@ -346,6 +369,7 @@ impl ReplicaConfig {
             data: Data::Memory(MemStorage::default()),
             layout: Layout::default(),
             limits: Limits { poll: POLL, ..Limits::default() },
+            metrics: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Why a replica stops or does not start.
 
 use std::io;
+use std::net::SocketAddr;
 use tercio_consensus::RecoverError;
 use tercio_crypto::sm2::Unavailable;
 use tercio_execution::{Divergence, ExecutorFault, ReplayError, RestoreError};
@@ -159,6 +160,16 @@ pub enum StartError {
     /// The network cannot be used.
     #[error("{0}")]
     Bind(#[from] BindError),
+    /// The address for metrics cannot be used.
+    #[error(
+        "cannot listen on {address} for metrics: {error}; change `listen` of [metrics] in tercio.toml"
+    )]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        error: io::Error,
+    },
     /// The system gives no thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),

@@ -19,7 +19,10 @@ pub mod config;
 mod error;
 mod home;
 mod layout;
+pub mod metrics;
 mod node;
+pub mod probe;
+mod progress;
 mod protocols;
 mod recover;
 pub mod report;
@@ -34,6 +37,7 @@ pub use layout::{Durability, Layout};
 pub use node::{
     LedgerSettings, NoLog, Node, NodeSettings, NodeStatus, Output, PeerStatus, VerifySettings,
 };
+pub use progress::StartProgress;
 pub use protocols::{Protocols, Runner};
 pub use recover::Stages;
 pub use threads::{ReplicaHandle, start, start_with};

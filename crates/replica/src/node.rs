@@ -3,7 +3,7 @@
 use crate::commits::{Commits, DiskPace};
 use crate::home::Home;
 use crate::stages::{Outbox, Stages};
-use crate::{Durability, NodeError};
+use crate::{Durability, NodeError, StartProgress};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -92,6 +92,8 @@ pub struct NodeSettings {
     pub no_log: NoLog,
     /// How many bytes of the block log are scrubbed each second; 0 for none.
     pub scrub_bytes: u64,
+    /// Tells how far the start is.
+    pub progress: StartProgress,
 }
 
 impl NodeSettings {
@@ -112,6 +114,7 @@ impl NodeSettings {
             verify: VerifySettings::default(),
             no_log: NoLog::default(),
             scrub_bytes: 1 << 20,
+            progress: StartProgress::default(),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::node::{NoLog, NodeSettings};
 use crate::stages::{
     ExecuteStage, LogStage, OrderStage, Outbox, Rhythm, ToLog, ToOrder, block_results, must_equal,
 };
-use crate::{Home, NodeError};
+use crate::{Home, NodeError, StartProgress};
 use tercio_consensus::pbft::Pbft;
 use tercio_consensus::{Event, Instant, Protocol, ProtocolKind, Recovery, Setup};
 use tercio_crypto::{BatchVerifier, Instance, Keyring, Signer};
@@ -116,8 +116,9 @@ impl<P: Protocol> Stages<P> {
         let interval = settings.consensus.checkpoint_interval;
         let checkpoints = Vec::new();
         let stable_here = stable.as_ref();
+        let progress = &settings.progress;
         let mut replay =
-            Replay { engine, rhythm, stable: stable_here, interval, checkpoints, alone };
+            Replay { engine, rhythm, stable: stable_here, interval, checkpoints, alone, progress };
         let delivered = replay.run(&mut blocks)?;
         if let Some(damaged) = blocks.first_damaged().filter(|_| alone) {
             // Nobody has another copy: this names the place.
@@ -226,6 +227,7 @@ struct Replay<'a> {
     checkpoints: Vec<Checkpoint>,
     /// Whether there is no other replica that has the blocks.
     alone: bool,
+    progress: &'a StartProgress,
 }
 
 impl Replay<'_> {
@@ -233,6 +235,7 @@ impl Replay<'_> {
     /// are gone, is executed when others have sent it.
     fn run(&mut self, blocks: &mut BlockLog) -> Result<SeqNum, NodeError> {
         let head = blocks.tip().0;
+        self.progress.begin(self.engine.height(), head);
         while self.engine.height() < head {
             let height = self.engine.height().next();
             if !self.alone && height < blocks.first_height() {
@@ -257,6 +260,7 @@ impl Replay<'_> {
                 blocks.put_results(&results)?;
             }
             self.rhythm.block(bytes);
+            self.progress.reach(height);
             let seq = block.header.seq;
             if asks && seq > self.stable_seq() && !seq.0.is_multiple_of(self.interval) {
                 self.checkpoints.push(self.engine.checkpoint(seq));

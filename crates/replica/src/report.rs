@@ -9,6 +9,7 @@ use crate::NodeStatus;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -77,6 +78,8 @@ pub struct ReplicaReport {
     pub rejoins: bool,
     /// How states differ that others signed, the last of each replica.
     pub divergences: Vec<DivergenceReport>,
+    /// Who broke the protocol, as far as that names somebody, each with the last reason.
+    pub accused: BTreeMap<u16, String>,
     /// Back-pressure: whether clients are refused as busy.
     pub busy: bool,
     /// How many blocks of its log are damaged.
@@ -109,8 +112,40 @@ pub struct ReplicaReport {
     pub signatures_spared: u64,
     /// Resident memory, in MiB.
     pub rss_mb: f64,
+    /// Bytes on the disk, by directory of `data/`, looked at every five seconds.
+    pub disk_bytes: BTreeMap<String, u64>,
+    /// Operations that were ordered since the start; they are executed or about to be.
+    pub operations: u64,
+    /// The packages that they came in.
+    pub packages: u64,
+    /// The batches that those came in.
+    pub batches: u64,
+    /// Why the replica left a view last.
+    pub view_change_cause: Option<String>,
+    /// How many entries wait in the queue before each stage.
+    pub queues: BTreeMap<String, u64>,
+    /// While the log is replayed at the start: how far that is. Nothing else is known then.
+    pub starting: Option<Starting>,
     /// What was dropped or lost, and how others broke the protocol, by reason.
     pub dropped: BTreeMap<String, u64>,
+}
+
+/// How far a replica is that starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starting {
+    /// How many blocks of the log it has replayed.
+    pub replayed: u64,
+    /// How many there are to replay; 0 until that is known.
+    pub blocks: u64,
+}
+
+impl fmt::Display for Starting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { blocks: 0, .. } => f.write_str("starts"),
+            Self { replayed, blocks } => write!(f, "starts: replays {replayed} of {blocks} blocks"),
+        }
+    }
 }
 
 /// What the next number waits for.
@@ -281,6 +316,9 @@ impl ReplicaReport {
                     what: divergence.what.to_string(),
                     keys: divergence.keys.iter().map(KeyRange::from).collect(),
                 })
+                .collect(),
+            accused: (status.accused.iter())
+                .map(|(replica, reason)| (replica.0, (*reason).to_owned()))
                 .collect(),
             busy: status.busy,
             damaged_blocks: status.repair.damaged,

@@ -112,7 +112,7 @@ fn an_aborted_operation_stops_nobody_and_ends_alike_everywhere() {
 
     // The state is what it would be without those operations.
     let states = |net: &Net| -> BTreeSet<_> {
-        let engines = net.nodes.iter().flatten().map(|node| node.stages().execute.engine());
+        let engines = net.nodes.iter().flatten().map(|node| node.stages().execute.execution());
         engines.map(|engine| engine.query(b"").unwrap()).collect()
     };
     assert_eq!(states(&net), states(&mended));

@@ -12,6 +12,7 @@ mod configuration;
 mod genesis;
 mod hostile;
 mod layouts;
+mod metrics;
 mod node;
 mod overtaken;
 mod power;

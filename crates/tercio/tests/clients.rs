@@ -159,3 +159,37 @@ fn operators_elsewhere_approve_of_a_client() {
     assert_eq!(tercio(["submit", text(&home), "add", "--json"]).good().json()["result"], 2);
     up.stop();
 }
+
+/// A client's home of one network with the addresses of another: it says so at once, with both
+/// chains, and not after its time for links that nobody answers for.
+#[test]
+fn a_home_of_another_chain_is_told_both_chains() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, other) = (folder.path().join("net"), folder.path().join("other"));
+    for net in [&dir, &other] {
+        tercio(["testnet", "-o", text(net)]).good();
+    }
+    let genesis = |dir: &Path| fs::read_to_string(dir.join("genesis.toml")).unwrap();
+    let addresses = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.starts_with("address = ")).map(str::to_owned).collect()
+    };
+    let mut stranger = genesis(&other);
+    for (from, to) in addresses(&stranger).iter().zip(addresses(&genesis(&dir))) {
+        stranger = stranger.replace(from, &to);
+    }
+    let home = other.join("clients/1");
+    fs::write(home.join("genesis.toml"), stranger).unwrap();
+    let settings = home.join("client.toml");
+    // Longer than a test is waited for.
+    fs::write(&settings, "client = 1\nconnect_ms = 3600000\n").unwrap();
+    let chain = |dir: &Path| {
+        let apps = tercio_registry::apps();
+        tercio_genesis::read_genesis(&dir.join("genesis.toml"), &apps).unwrap().chain().to_string()
+    };
+    let up = Up::start(&dir);
+    let (ours, theirs) = (chain(&home), chain(&dir));
+    assert_ne!(ours, theirs);
+    let run = tercio(["submit", text(&home), "add"]);
+    run.refused(1, &[&format!("of chain {ours}"), &format!("of chain {theirs}"), "genesis.toml"]);
+    up.stop();
+}

@@ -11,7 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tercio_ledger::{DataDir, Identity};
 use tercio_network::poll_until;
+use tercio_types::ReplicaId;
 
 /// What `status` says; its exit status says whether the network works.
 fn status(dir: &Path) -> Value {
@@ -341,4 +343,50 @@ fn homes_that_cannot_be_used_say_why() {
         fs::write(&file, good).unwrap();
     }
     tercio(["status", text(folder.path())]).refused(1, &["genesis.toml", "tercio testnet"]);
+}
+
+/// A replica that replays its log is not down: `status` says how far it is, and so does `up`.
+#[test]
+fn a_replica_that_replays_its_log_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-n", "1", "-o", text(&dir)]).good();
+    // Each operation takes a while, and so does each when it is replayed.
+    for genesis in ["", "replica-0", "clients/1"] {
+        let file = dir.join(genesis).join("genesis.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let slow = text.replace("iterations = 0", "iterations = 10000000");
+        assert_ne!(slow, text);
+        fs::write(&file, slow).unwrap();
+    }
+    // That is another network.
+    let home = dir.join("replica-0");
+    fs::remove_dir_all(home.join("data")).unwrap();
+    let apps = tercio_registry::apps();
+    let genesis = tercio_genesis::read_genesis(&home.join("genesis.toml"), &apps).unwrap();
+    let (chain, replica, suite) = (genesis.chain(), ReplicaId(0), genesis.suite);
+    DataDir::create(home.join("data"), &Identity { chain, replica, suite }).unwrap();
+    let up = Up::start(&dir);
+    let adds = vec!["add"; 100];
+    tercio(["submit", text(&dir)].into_iter().chain(adds)).good();
+    up.stop();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tercio"))
+        .args(["start", "--stop-with-stdin", "--dir", text(&home)])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let replays = poll_until(Duration::from_secs(60), || {
+        let replica = status(&dir)["replicas"][0].clone();
+        (replica["state"] == "starting").then_some(replica)
+    });
+    let replays = replays.unwrap_or_else(|| panic!("{:#}", status(&dir)));
+    assert!(replays["role"].as_str().unwrap().starts_with("starts: replays "), "{replays:#}");
+    assert!(replays["blocks"].as_u64().unwrap() > 1, "{replays:#}");
+    wait_for(&dir, "all is well: 1 of 1");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let (up, _) = Up::start_with(&dir, &[]);
+    assert!(up.said("replica 0: starts: replays "), "it is told before it is ready");
+    up.stop();
 }

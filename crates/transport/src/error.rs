@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use tercio_types::{MAX_PROTOCOL_NAME, Principal};
+use tercio_types::{ChainId, MAX_PROTOCOL_NAME, Principal};
 use tercio_wire::{DecodeError, WIRE_VERSION};
 use thiserror::Error;
 
@@ -93,9 +93,10 @@ pub enum Refusal {
         "the peer shows records of epochs, which this build does not know: run the same version"
     )]
     EpochRecords,
-    /// The dialler belongs to another network.
-    #[error("another network: the chain ids differ")]
-    WrongChain,
+    /// The dialler belongs to another network than the listener. To the dialler this is the chain
+    /// that the listener says is its own, to the listener the one that the dialler says.
+    #[error("another network: the chain ids differ, the other side's is {0}")]
+    WrongChain(ChainId),
     /// The dialler has another generation of the membership.
     #[error("the epochs of the memberships differ")]
     WrongEpoch,
@@ -130,7 +131,7 @@ impl Refusal {
             Self::WrongVersion { .. } => "wrong_version",
             Self::WrongProtocol(_) => "wrong_protocol",
             Self::EpochRecords => "epoch_records",
-            Self::WrongChain => "wrong_chain",
+            Self::WrongChain(_) => "wrong_chain",
             Self::WrongEpoch => "wrong_epoch",
             Self::UnknownId => "unknown_id",
             Self::NotForMe => "not_for_me",

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tercio_crypto::{SecretKey, agreement};
 use tercio_types::{
-    ClientId, MAX_PROTOCOL_NAME, Membership, Principal, PublicKey, ReplicaId, Suite,
+    ChainId, ClientId, MAX_PROTOCOL_NAME, Membership, Principal, PublicKey, ReplicaId, Suite,
 };
 use tercio_wire::WIRE_VERSION;
 
@@ -26,7 +26,7 @@ const HELLO: usize = 96;
 const PROTOCOL: Range<usize> = 64..64 + MAX_PROTOCOL_NAME;
 const MODEL: usize = PROTOCOL.end;
 const EPOCHS: Range<usize> = MODEL + 1..MODEL + 3;
-/// The bytes of an answer that refuses, but for one that names a protocol.
+/// The bytes of an answer that refuses, but for what it names.
 pub(crate) const ANSWER_HEAD: usize = 8;
 /// The bytes of the dialler's confirmation.
 pub(crate) const CONFIRM: usize = 16;
@@ -44,13 +44,10 @@ pub(crate) const fn answer_len(suite: Suite) -> usize {
     ANSWER_HEAD + message_len(suite)
 }
 
-/// The code of the refusal that names the listener's protocol.
-const OTHER_PROTOCOL: u8 = 11;
-
 fn code(refusal: Refusal) -> u8 {
     match refusal {
         Refusal::WrongVersion { .. } => 1,
-        Refusal::WrongChain => 2,
+        Refusal::WrongChain(_) => 2,
         Refusal::WrongEpoch => 3,
         Refusal::UnknownId => 4,
         Refusal::NotForMe => 5,
@@ -59,15 +56,17 @@ fn code(refusal: Refusal) -> u8 {
         Refusal::BadProof => 8,
         Refusal::Garbage => 9,
         Refusal::TimedOut => 10,
-        Refusal::WrongProtocol(_) => OTHER_PROTOCOL,
+        Refusal::WrongProtocol(_) => 11,
         Refusal::EpochRecords => 12,
     }
 }
 
-fn refusal(code: u8, wire: u8, protocol: u8) -> Refusal {
-    match code {
+/// What a refusal says. One for another chain has that chain behind its head, and one for another
+/// ordering protocol its name; `None` while that is not there.
+fn refusal(code: u8, wire: u8, protocol: u8, behind: &[u8]) -> Option<Refusal> {
+    Some(match code {
         1 => Refusal::WrongVersion { wire, protocol },
-        2 => Refusal::WrongChain,
+        2 => Refusal::WrongChain(ChainId(*behind.first_chunk()?)),
         3 => Refusal::WrongEpoch,
         4 => Refusal::UnknownId,
         5 => Refusal::NotForMe,
@@ -75,9 +74,10 @@ fn refusal(code: u8, wire: u8, protocol: u8) -> Refusal {
         7 => Refusal::WrongDirection,
         8 => Refusal::BadProof,
         10 => Refusal::TimedOut,
+        11 => Refusal::WrongProtocol(ProtocolName(*behind.first_chunk()?)),
         12 => Refusal::EpochRecords,
         _ => Refusal::Garbage,
-    }
+    })
 }
 
 fn number(principal: Principal) -> (u8, u64) {
@@ -158,8 +158,10 @@ impl Identity {
     /// The answer that refuses.
     pub(crate) fn refuse(&self, why: Refusal) -> Vec<u8> {
         let mut out = answer_head(code(why)).to_vec();
-        if matches!(why, Refusal::WrongProtocol(_)) {
-            out.extend(self.protocol().0);
+        match why {
+            Refusal::WrongProtocol(_) => out.extend(self.protocol().0),
+            Refusal::WrongChain(_) => out.extend(self.membership.chain().0),
+            _ => {}
         }
         out
     }
@@ -215,7 +217,9 @@ impl Identity {
             return Err(Refusal::WrongProtocol(theirs));
         }
         if opening[32..64] != self.membership.chain().0 {
-            return Err(Refusal::WrongChain);
+            return Err(Refusal::WrongChain(ChainId(
+                *opening[32..].first_chunk().expect("32 bytes"),
+            )));
         }
         if opening[EPOCHS] != [0, 0] {
             return Err(Refusal::EpochRecords);
@@ -280,12 +284,7 @@ impl Dialling {
             && bytes[..4] == MAGIC
             && status != ACCEPTED
         {
-            if status == OTHER_PROTOCOL {
-                let name = bytes[ANSWER_HEAD..].first_chunk();
-                return name
-                    .map_or(Ok(false), |name| Err(Refusal::WrongProtocol(ProtocolName(*name))));
-            }
-            return Err(refusal(status, wire, protocol));
+            return refusal(status, wire, protocol, &bytes[ANSWER_HEAD..]).map_or(Ok(false), Err);
         }
         check_head(bytes)?;
         Ok(bytes.len() >= answer_len(self.suite))

@@ -76,6 +76,9 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         bytes[at] = byte;
         bytes
     };
+    let ours = plan.membership().chain();
+    let mut theirs = ours;
+    theirs.0[8] = 9;
     let other_version = Refusal::WrongVersion { wire: 9, protocol: PROTOCOL_VERSION };
     let older = Refusal::WrongVersion { wire: WIRE_VERSION, protocol: 2 };
     let named = "the peer speaks wire 2 and protocol 2, this build 2 and 4";
@@ -88,7 +91,7 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         (bent(88, 3), Some(11), Refusal::WrongProtocol(ProtocolName::of("pbft"))),
         (bent(89, 1), Some(12), Refusal::EpochRecords),
         (bent(95, 1), None, Refusal::Garbage),
-        (bent(40, 9), Some(2), Refusal::WrongChain),
+        (bent(40, 9), Some(2), Refusal::WrongChain(theirs)),
         (bent(9, 9), Some(3), Refusal::WrongEpoch),
         (bent(16, 77), Some(4), Refusal::UnknownId),
         (bent(6, 5), Some(4), Refusal::UnknownId),
@@ -105,8 +108,12 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         let expected: Vec<u8> = match status {
             Some(status) => {
                 let head = [WIRE_VERSION, PROTOCOL_VERSION, status, 0];
-                let name = if status == 11 { &ProtocolName::of("pbft").0[..] } else { &[] };
-                [&b"TRCO"[..], &head, name].concat()
+                let behind = match status {
+                    2 => &ours.0[..],
+                    11 => &ProtocolName::of("pbft").0[..],
+                    _ => &[],
+                };
+                [&b"TRCO"[..], &head, behind].concat()
             }
             None => vec![],
         };
@@ -126,7 +133,7 @@ fn diallers_learn_why_they_are_refused() {
             |p| p.protocol = "sequencer",
             ["pbft", "sequencer"].map(|name| Refusal::WrongProtocol(ProtocolName::of(name))),
         ),
-        (|p| p.chain = 2, [Refusal::WrongChain; 2]),
+        (|p| p.chain = 2, [Refusal::WrongChain(good.membership().chain()); 2]),
         (|p| p.epoch = 2, [Refusal::WrongEpoch; 2]),
         (|p| p.clients[0].1 = common::secret(client(99)), [Refusal::BadProof; 2]),
     ];
@@ -144,6 +151,11 @@ fn diallers_learn_why_they_are_refused() {
         let mut dialler = Node { transport, events: vec![] };
         drive(&mut [&mut node, &mut dialler], "a refusal", |n| !rejections(n[1]).is_empty());
         assert_eq!(rejections(&dialler)[0], reason);
+        // Each side names the other's.
+        let seen = match seen {
+            Refusal::WrongChain(_) => Refusal::WrongChain(other.membership().chain()),
+            same => same,
+        };
         assert_eq!(rejections(&node).last(), Some(&seen));
         let error = dialler.transport.last_error(ReplicaId(0)).cloned();
         assert_eq!(error, Some(DialError::Refused(good.addresses[0], reason)));

@@ -22,6 +22,8 @@ pub enum Reason {
     TooLarge,
     /// A number of it was used by another package, which has a result under it.
     NumberUsed,
+    /// It was executed, and its results fit no frame.
+    ResultTooLong,
 }
 
 impl fmt::Display for Reason {
@@ -33,6 +35,7 @@ impl fmt::Display for Reason {
             Self::Malformed => "the request makes no sense",
             Self::TooLarge => "the request is too large",
             Self::NumberUsed => "its number was used for another operation",
+            Self::ResultTooLong => "it was executed, and its result is too long to be sent",
         })
     }
 }
@@ -55,6 +58,7 @@ impl Encode for Reject {
             Reason::Malformed => 4,
             Reason::TooLarge => 5,
             Reason::NumberUsed => 6,
+            Reason::ResultTooLong => 7,
         });
         out.extend_from_slice(&self.retry_after_ms.to_le_bytes());
     }
@@ -69,6 +73,7 @@ impl Decode for Reject {
             4 => Reason::Malformed,
             5 => Reason::TooLarge,
             6 => Reason::NumberUsed,
+            7 => Reason::ResultTooLong,
             other => {
                 return Err(DecodeError::Unknown { what: "reject reason", found: other.into() });
             }

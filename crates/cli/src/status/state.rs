@@ -2,7 +2,7 @@
 
 use super::seconds;
 use serde::Serialize;
-use tercio_replica::report::{Peer, ReplicaReport};
+use tercio_replica::report::{Peer, ReplicaReport, Starting};
 
 /// One whose loop or execution got nothing done for so long, though there is something to do, has
 /// halted, in milliseconds.
@@ -23,6 +23,8 @@ const ENDED: [&str; 3] = ["done", "blocks", "nobody"];
 pub(super) enum State {
     /// Its process answers.
     Up(Box<ReplicaReport>),
+    /// Its process replays its log.
+    Starting(Starting),
     /// Its process is there and says nothing.
     Silent { since_ms: u64, pid: u32, height: u64 },
     /// Its process is gone.
@@ -105,6 +107,7 @@ impl State {
     pub(super) fn role(&self) -> String {
         match self {
             Self::Up(report) => role(report),
+            Self::Starting(starting) => starting.to_string(),
             Self::Silent { since_ms, pid, .. } => {
                 format!("does not answer since {} (process {pid} is there)", seconds(*since_ms))
             }
@@ -136,6 +139,7 @@ impl State {
             Self::Up(r) if r.primary == r.id => "primary",
             Self::Up(_) => "backup",
             Self::Silent { .. } | Self::Quiet { .. } => "silent",
+            Self::Starting(_) => "starts",
             Self::Down { .. } => "down",
             Self::NeverRan => "never ran",
             Self::Linked { .. } => "elsewhere",

@@ -52,8 +52,9 @@ pub use message::{
 pub use selection::{Selection, select};
 
 use crate::{
-    Awaited, Delivery, Effect, Event, Evidence, Floor, Horizon, HostVotes, Instant, Learning,
-    PersistId, Phase, Protocol, RequestPool, Settings, Status, Vote, VoteTable,
+    Awaited, BatchStep, Delivery, Effect, Event, Evidence, Floor, Horizon, HostVotes, Instant,
+    Learning, LeaveCause, PersistId, Phase, Protocol, RequestPool, Settings, Status, ViewStep,
+    Vote, VoteTable,
 };
 use attest::Attestations;
 use bytes::Bytes;
@@ -395,6 +396,16 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             self.out.drop_message("above_watermark");
         }
         is
+    }
+
+    fn step_of(message: &PbftMessage) -> Option<(BatchStep, SeqNum)> {
+        match message {
+            PbftMessage::PrePrepare { seq, .. } | PbftMessage::Prepare { seq, .. } => {
+                Some((BatchStep::Proposed, *seq))
+            }
+            PbftMessage::Commit { seq, .. } => Some((BatchStep::Prepared, *seq)),
+            _ => None,
+        }
     }
 
     fn ahead(&self) -> Option<Arc<CertifiedCheckpoint>> {

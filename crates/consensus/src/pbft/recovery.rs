@@ -3,7 +3,7 @@
 
 use super::outbox::Promise;
 use super::record::Record;
-use super::{Arc, CertifiedCheckpoint, Pbft, PbftMessage, Recovery, VoteTable, select};
+use super::{Arc, CertifiedCheckpoint, LeaveCause, Pbft, PbftMessage, Recovery, VoteTable, select};
 use crate::RecoverError;
 use tercio_types::zoo::{Defence, Mutant, mutated, stands};
 use tercio_wire::{Decode, DecodeError};
@@ -124,7 +124,7 @@ impl<T: VoteTable> Pbft<T> {
         } else if alone || !stands(Defence::F42ResignAfterRestart) {
             self.proposer.lead();
         } else if !self.learner.resign_later() && self.may_leave_for(at.view.next()) {
-            self.leave(at.view.next());
+            self.leave(at.view.next(), LeaveCause::Restarted);
         }
     }
 }

@@ -8,9 +8,9 @@ use super::record::{Promises, Record};
 use super::resend::HELPED_AT_ONCE;
 use super::view_change::{Heard, Move};
 use super::{
-    Arc, BTreeMap, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Pbft, PbftMessage,
-    Proposal, ReplicaId, RequestWindow, Selection, SeqNum, SignatureBytes, SignedNewView,
-    SignedViewChange, Standing, View, VoteTable,
+    Arc, BTreeMap, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Effect, Height, LeaveCause,
+    Pbft, PbftMessage, Proposal, ReplicaId, RequestWindow, Selection, SeqNum, SignatureBytes,
+    SignedNewView, SignedViewChange, Standing, View, ViewStep, VoteTable,
 };
 use std::cmp::Ordering;
 use tercio_types::zoo::{Defence, Mutant, mutated, stands};
@@ -201,9 +201,11 @@ impl<T: VoteTable> Pbft<T> {
 
     /// Rule V1: leave all views below `target` and say what binds us. From here on we vote in none
     /// of them.
-    pub(super) fn leave(&mut self, target: View) {
+    pub(super) fn leave(&mut self, target: View, cause: LeaveCause) {
         assert!(self.may_leave_for(target), "a learner that knows too little stays");
-        let blamed = self.slots.blamed(self.views.view(), MAX_BLAMED);
+        let view = self.views.view();
+        self.out.push(Effect::View(ViewStep::Left { view, next: target, cause }));
+        let blamed = self.slots.blamed(view, MAX_BLAMED);
         // What lies below the highest certificate that we know is decided, and nobody need hear of
         // it, though we may not have reached it.
         let stable = self.checkpoints.highest().map(|stable| CertifiedCheckpoint::clone(stable));
@@ -251,7 +253,7 @@ impl<T: VoteTable> Pbft<T> {
         let (learner, low) = (&self.learner, self.slots.low());
         let may_leave_for = |view| learner.may_leave_for(view, low);
         match self.views.next_move(&self.config, self.at(), may_leave_for) {
-            Some(Move::Leave(target)) => self.leave(target),
+            Some(Move::Leave(target, cause)) => self.leave(target, cause),
             Some(Move::Begin(new_view, selection)) => self.enter(new_view, &selection),
             None => {}
         }
@@ -260,6 +262,8 @@ impl<T: VoteTable> Pbft<T> {
     /// A view begins with `selection`.
     pub(super) fn enter(&mut self, new_view: Arc<SignedNewView>, selection: &Selection) {
         self.views.enter(new_view.clone(), self.now);
+        let (view, primary) = (new_view.view, self.config.membership.primary(new_view.view));
+        self.out.push(Effect::View(ViewStep::Entered { view, primary }));
         self.proposer.enter(&self.config);
         self.slots.clear_parked();
         self.resend.enter(&self.config, self.now);

@@ -1,7 +1,7 @@
 //! When something is to be done though nothing comes (TOCS section 4.5.3 and OSDI'99 section 4.4).
 
 use super::resend::HELPED_AT_ONCE;
-use super::{Instant, Pbft, PbftMessage, Standing, VoteTable};
+use super::{Instant, LeaveCause, Pbft, PbftMessage, Standing, VoteTable};
 use tercio_types::zoo::{Defence, stands};
 
 /// When the window was full.
@@ -59,6 +59,17 @@ impl<T: VoteTable> Pbft<T> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What [`Self::request_deadline`] is measured by.
+    fn what_waits(&self) -> LeaveCause {
+        let proposed = self.slots.proposed_since(self.views.view());
+        match (self.requests.pool().oldest(), proposed) {
+            (request, Some(proposed)) if request.is_none_or(|request| proposed < request) => {
+                LeaveCause::ProposalWaits
+            }
+            _ => LeaveCause::RequestWaits,
         }
     }
 
@@ -123,9 +134,13 @@ impl<T: VoteTable> Pbft<T> {
             (due(self.proposer.batch_deadline()), due(self.checkpoint_deadline()));
         let timeout = self.views.timeout(&self.config);
         self.requests.on_timeout(&self.config, self.at(), timeout, &mut self.out);
-        let deadlines = [self.view_deadline(), self.request_deadline(), self.uncovered_deadline()];
-        if deadlines.into_iter().any(due) {
-            self.leave(self.views.view().next());
+        let deadlines = [
+            (self.view_deadline(), LeaveCause::NewViewWaits),
+            (self.request_deadline(), self.what_waits()),
+            (self.uncovered_deadline(), LeaveCause::CheckpointWaits),
+        ];
+        if let Some((_, cause)) = deadlines.into_iter().find(|(deadline, _)| due(*deadline)) {
+            self.leave(self.views.view().next(), cause);
         }
         let (config, at, out) = (&self.config, self.at(), &mut self.out);
         if batch {

@@ -4,7 +4,7 @@ use super::context::{At, Config};
 use super::normal::Claims;
 use super::outbox::Outbox;
 use super::{
-    Arc, BTreeMap, BTreeSet, CertifiedCheckpoint, Claimed, ClientId, Evidence, Instant,
+    Arc, BTreeMap, BTreeSet, CertifiedCheckpoint, Claimed, ClientId, Evidence, Instant, LeaveCause,
     PbftMessage, ReplicaId, ReplicaSet, Selection, SignedNewView, SignedViewChange, View,
     ViewChange, select,
 };
@@ -14,8 +14,8 @@ use tercio_types::zoo::{Defence, Mutant, less, mutated, stands};
 
 /// What the VIEW-CHANGEs that we hold call for.
 pub(super) enum Move {
-    /// To leave all views below this one.
-    Leave(View),
+    /// To leave all views below this one, and why.
+    Leave(View, LeaveCause),
     /// To begin the view that we wait for, as its primary.
     Begin(Arc<SignedNewView>, Box<Selection>),
 }
@@ -201,13 +201,13 @@ impl Views {
         if let Some(&target) = later.get(enough - 1)
             && may_leave_for(target)
         {
-            return Some(Move::Leave(target));
+            return Some(Move::Leave(target, LeaveCause::Joined));
         }
         // Rule V6: a primary that has left its view proposes nothing in it any more.
         let said = self.said.get(&at.primary(config));
         let resigned = said.is_some_and(|vc| vc.content.view > self.view);
         if resigned && !self.changing && may_leave_for(self.view.next()) {
-            return Some(Move::Leave(self.view.next()));
+            return Some(Move::Leave(self.view.next(), LeaveCause::PrimaryLeft));
         }
         if !self.changing {
             return None;

@@ -86,6 +86,7 @@ pub struct Peer {
     pub unexecuted: VecDeque<Delivery>,
     pub pending_acks: VecDeque<PersistId>,
     pub evidence: Vec<Evidence>,
+    pub view_steps: Vec<ViewStep>,
     pub declined: Vec<(ClientId, RequestSeq, tercio_wire::reject::Reason)>,
     pub repeated: Vec<RequestSeq>,
     pub attested: Vec<Height>,
@@ -163,6 +164,7 @@ impl Net {
             unexecuted: VecDeque::new(),
             pending_acks: VecDeque::new(),
             evidence: vec![],
+            view_steps: vec![],
             declined: vec![],
             repeated: vec![],
             attested: vec![],
@@ -310,6 +312,7 @@ impl Net {
                 }
                 Effect::Attested { height, .. } => self.peer(i).attested.push(height),
                 Effect::Evidence(evidence) => self.peer(i).evidence.push(evidence),
+                Effect::View(step) => self.peer(i).view_steps.push(step),
             }
         }
     }

@@ -6,7 +6,7 @@
 //! - The packages of a batch are answered in one frame to each client: results in full from the
 //!   replica that the package names, their digest from the others (OSDI'99 section 4.1, 'digest
 //!   replies'). Everybody answers in full when that is short, and a package that was sent again. One
-//!   that uses numbers of another package is declined.
+//!   that uses numbers of another package is declined, and so is one whose results fit no frame.
 //! - A query is answered from the state as it stands here and now. One answer means nothing: only
 //!   f+1 equal ones hold a correct replica's, and only of some moment (`--stale`): the answer names
 //!   the height.
@@ -267,12 +267,15 @@ impl ExecuteStage {
 
     /// Answers the packages of a batch: one frame for each client, unless it grows too long.
     fn reply_all(&mut self, mut replies: Vec<PackageReply>, view: View, out: &mut Outbox) {
-        replies.retain(|PackageReply { client, first, reuses, .. }| {
-            if *reuses {
-                let (client, first, reason) = (*client, *first, Reason::NumberUsed);
-                out.order.push_back(ToOrder::Decline { client, first, reason });
-            }
-            !reuses
+        replies.retain(|PackageReply { client, first, reuses, body, .. }| {
+            let reason = match reuses {
+                true => Reason::NumberUsed,
+                false if body.len() > MAX_BODY => Reason::ResultTooLong,
+                false => return true,
+            };
+            let (client, first) = (*client, *first);
+            out.order.push_back(ToOrder::Decline { client, first, reason });
+            false
         });
         // Stable: the packages of a client stay in order.
         replies.sort_by_key(|reply| reply.client);
@@ -281,7 +284,7 @@ impl ExecuteStage {
             let (mut entries, mut len) = (std::mem::take(&mut self.entries), 0);
             let in_all = of_client.iter().map(|reply| reply.body.len()).sum::<usize>();
             for reply in of_client {
-                let entry = self.entry(reply, in_all <= SHORT, out);
+                let entry = self.entry(reply, in_all <= SHORT);
                 len += entry.encoded_len();
                 if len > REPLY_BYTES && !entries.is_empty() {
                     self.send_replies(client, &entries, view, out);
@@ -297,14 +300,10 @@ impl ExecuteStage {
     }
 
     /// What we say of a package: results in full from the replier, or when they are `short`; their
-    /// digest from others. A body that fits no frame stays here; its digest goes alone.
-    fn entry(&self, reply: &PackageReply, short: bool, out: &mut Outbox) -> Reply {
+    /// digest from others.
+    fn entry(&self, reply: &PackageReply, short: bool) -> Reply {
         let full = short || reply.replier.is_none_or(|replier| replier == self.me);
-        let mut results = if full { reply.body.clone() } else { Bytes::new() };
-        if results.len() > MAX_BODY {
-            out.order.push_back(ToOrder::Dropped("result_too_long"));
-            results = Bytes::new();
-        }
+        let results = if full { reply.body.clone() } else { Bytes::new() };
         Reply { first: reply.first, digest: reply.digest, results }
     }
 

@@ -20,6 +20,7 @@ use super::manners::Manners;
 use super::{Outbox, Reached, ToOrder};
 use crate::NodeError;
 use crate::node::{NodeStatus, VerifySettings};
+use crate::probe::{NoProbe, Probe};
 use backlog::Backlog;
 use bytes::Bytes;
 use outgoing::Outgoing;
@@ -63,6 +64,7 @@ pub struct OrderStage<P: Protocol> {
     /// Whether there is a queue before execution, of whatever.
     lags: bool,
     tally: Tally,
+    probe: Box<dyn Probe>,
 }
 
 impl<P: Protocol> OrderStage<P> {
@@ -89,7 +91,13 @@ impl<P: Protocol> OrderStage<P> {
             busy: false,
             lags: false,
             tally: Tally::default(),
+            probe: Box::new(NoProbe),
         }
+    }
+
+    /// Who looks at what passes from now on.
+    pub fn set_probe(&mut self, probe: Box<dyn Probe>) {
+        self.probe = probe;
     }
 
     /// Whether clients are refused as busy, since later stages are behind.
@@ -131,6 +139,7 @@ impl<P: Protocol> OrderStage<P> {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
+        self.probe.frame(from, bytes, now);
         if let Principal::Client(client) = from
             && self.sheds(client, bytes, now, out)
         {
@@ -279,8 +288,12 @@ impl<P: Protocol> OrderStage<P> {
         out: &mut Outbox,
     ) -> Result<(), NodeError> {
         match message {
-            ToOrder::Persisted(id) => self.tell(Event::Persisted(id), now, out),
+            ToOrder::Persisted(id) => {
+                self.probe.persisted(id);
+                self.tell(Event::Persisted(id), now, out)
+            }
             ToOrder::Executed { seq, block, late, checkpoint } => {
+                self.probe.executed(seq);
                 self.backlog.executed(now);
                 self.sync.on_executed(seq, block, now);
                 if let Some((height, _)) = block {

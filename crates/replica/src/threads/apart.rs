@@ -3,6 +3,7 @@
 use super::gentle::{Back, Gentle};
 use super::rest::Rest;
 use super::{Clock, Ending, LOG_QUEUE, Monotonic};
+use crate::metrics::Times;
 use crate::stages::{ExecuteStage, LogStage, Outbox, ToExecute, ToLog};
 use crate::{Durability, NodeError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -24,10 +25,23 @@ pub(super) struct LogThread {
     pub(super) waker: Waker,
     pub(super) removals: Sender<Removal>,
     pub(super) durability: Durability,
+    /// Where the time of each fsync is counted, if it is.
+    pub(super) fsync: Option<Times>,
     pub(super) ending: Arc<Ending>,
 }
 
 impl LogThread {
+    /// Commits with an fsync, if there is anything to commit.
+    fn sync(&mut self, out: &mut Outbox) -> Result<(), NodeError> {
+        let begin =
+            self.fsync.as_ref().filter(|_| self.stage.is_dirty()).map(|_| Clock::monotonic());
+        self.stage.commit(true, out)?;
+        if let (Some(times), Some(begin)) = (&self.fsync, begin) {
+            times.observe(Clock::monotonic() - begin);
+        }
+        Ok(())
+    }
+
     pub(super) fn run(mut self) -> Result<(), NodeError> {
         // When the next sync of a group may begin.
         let mut next = Clock::monotonic();
@@ -62,11 +76,11 @@ impl LogThread {
             }
             match self.durability {
                 Durability::Memory => self.stage.commit(false, &mut out)?,
-                Durability::Sync => self.stage.commit(true, &mut out)?,
+                Durability::Sync => self.sync(&mut out)?,
                 Durability::Group(pause) => {
                     let begin = Clock::monotonic();
                     if self.stage.is_dirty() && begin >= next {
-                        self.stage.commit(true, &mut out)?;
+                        self.sync(&mut out)?;
                         let end = Clock::monotonic();
                         next = end + rest_after(end - begin, pause);
                     }

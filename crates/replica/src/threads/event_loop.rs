@@ -2,8 +2,10 @@
 
 use super::gentle::{Back, Gentle};
 use super::peers::Peers;
+use super::reporter::Question;
 use super::rest::Rest;
 use super::{AT_ONCE, Clock, EXECUTE_QUEUE, Ending, LOG_QUEUE, join};
+use crate::metrics::Queues;
 use crate::stages::{ExecuteStage, LogStage, OrderStage, Outbox, ToExecute, ToLog};
 use crate::{Home, NodeError, NodeStatus};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -35,9 +37,12 @@ impl<T, C> Seat<T, C> {
         }
     }
 
-    /// Whether more than `most` commands wait before it.
-    fn has_more_than(&self, most: usize) -> bool {
-        matches!(self, Self::Apart(sender) if sender.len() > most)
+    /// How many commands wait in the queue before it.
+    fn queued(&self) -> usize {
+        match self {
+            Self::Apart(sender) => sender.len(),
+            Self::Here(_) | Self::Lent => 0,
+        }
     }
 
     fn is_lent(&self) -> bool {
@@ -74,11 +79,13 @@ pub(super) struct LoopThread<P: Protocol = Pbft> {
     pub(super) removals: Sender<Removal>,
     /// What came of commands elsewhere.
     pub(super) done: Receiver<Outbox>,
-    pub(super) asked: Receiver<Sender<NodeStatus>>,
+    pub(super) asked: Receiver<Question>,
     pub(super) clock: Clock,
     pub(super) peers: Peers,
     /// Since when a queue is full, and nothing is read.
     pub(super) stalled_since: Option<Instant>,
+    /// Where the lengths of the queues are told.
+    pub(super) queues: Queues,
     pub(super) ending: Arc<Ending>,
     pub(super) last: Arc<Mutex<NodeStatus>>,
     /// The other threads, in the order in which they end.
@@ -115,6 +122,9 @@ impl<P: Protocol> LoopThread<P> {
     }
 
     fn status(&self) -> NodeStatus {
+        let Outbox { execute, log, .. } = &self.outbox;
+        let execution = self.execute.queued() + execute.len();
+        self.queues.note([execution, self.log.queued() + log.len(), self.done.len()]);
         let peers = self.peers.status(&self.transport);
         NodeStatus {
             at: self.clock.now(),
@@ -146,9 +156,9 @@ impl<P: Protocol> LoopThread<P> {
             self.answer_questions();
             self.take_done()?;
             let mut now = self.clock.now();
-            let (lent, logs) = (self.execute.is_lent(), self.log.has_more_than(LOG_QUEUE / 2));
+            let (lent, logs) = (self.execute.is_lent(), self.log.queued() > LOG_QUEUE / 2);
             self.order.set_busy(lent || logs);
-            self.order.set_lags(self.execute.has_more_than(EXECUTE_QUEUE));
+            self.order.set_lags(self.execute.queued() > EXECUTE_QUEUE);
             for event in events.drain(..) {
                 match event {
                     TransportEvent::Frame { from, bytes } => {

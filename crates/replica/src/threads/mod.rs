@@ -19,18 +19,25 @@ mod apart;
 mod event_loop;
 mod gentle;
 mod peers;
+mod reporter;
 mod rest;
+mod scrape;
 mod upkeep;
+mod watch;
 
 use crate::config::{Data, ReplicaConfig};
+use crate::metrics::Metrics;
+use crate::report::ReplicaReport;
 use crate::stages::Stages;
 use crate::{Home, Layout, NodeError, NodeStatus, StartError};
 use apart::{ExecuteThread, LogThread};
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{bounded, unbounded};
 use event_loop::{LoopThread, Seat};
 use gentle::Gentle;
 use peers::Peers;
+use reporter::{Facts, Reporter, questions};
 use rest::Rest;
+use scrape::Scrape;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,8 +48,9 @@ use tercio_consensus::{Instant, ProtocolKind};
 use tercio_execution::Executor;
 use tercio_ledger::{DataDir, Identity};
 use tercio_transport::{Transport, Waker};
-use tercio_types::{Principal, ReplicaId};
+use tercio_types::{ClientInfo, Membership, Principal, ReplicaId, Scheme};
 use upkeep::UpkeepThread;
+use watch::Watch;
 
 /// With so many commands before execution it is asked for nothing that can be asked for again.
 const EXECUTE_QUEUE: usize = 64;
@@ -61,9 +69,18 @@ struct Clock {
 impl Clock {
     #[expect(clippy::disallowed_methods, reason = "a replica's time begins with the real one")]
     fn new() -> Self {
-        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let base = unix.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(0));
+        let base = u64::try_from(Self::since_1970().as_nanos()).unwrap_or(0);
         Self { base, start: Monotonic::now() }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "clocks and reports begin with the real time")]
+    fn since_1970() -> std::time::Duration {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+    }
+
+    /// The wall clock, in milliseconds since 1970.
+    fn unix_ms() -> u64 {
+        u64::try_from(Self::since_1970().as_millis()).unwrap_or(u64::MAX)
     }
 
     #[expect(clippy::disallowed_methods, reason = "the clock of a replica")]
@@ -119,8 +136,8 @@ pub struct ReplicaHandle {
     layout: Layout,
     ending: Arc<Ending>,
     waker: Waker,
-    questions: Sender<Sender<NodeStatus>>,
-    last: Arc<Mutex<NodeStatus>>,
+    reporter: Reporter,
+    scrape: Option<Scrape>,
     thread: Option<JoinHandle<Result<(), NodeError>>>,
 }
 
@@ -147,14 +164,19 @@ impl ReplicaHandle {
     /// Where it stands; of one that has stopped, where it stood at the end.
     #[must_use]
     pub fn status(&self) -> NodeStatus {
-        let (answer, status) = bounded(1);
-        if self.questions.send(answer).is_ok() {
-            self.waker.wake();
-            if let Ok(status) = status.recv() {
-                return status;
-            }
-        }
-        self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.reporter.status()
+    }
+
+    /// All that it says of itself: what its metrics say, and `status.json`.
+    #[must_use]
+    pub fn report(&self) -> ReplicaReport {
+        self.reporter.report()
+    }
+
+    /// Where it answers for metrics, if it does.
+    #[must_use]
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.scrape.as_ref().map(Scrape::address)
     }
 
     /// Whether it still runs.
@@ -232,7 +254,7 @@ pub fn start_with<P: ProtocolKind>(
     config: ReplicaConfig,
     executor: Box<dyn Executor>,
 ) -> Result<ReplicaHandle, StartError> {
-    let ReplicaConfig { node, listen, data, layout, limits } = config;
+    let ReplicaConfig { node, listen, data, layout, limits, metrics } = config;
     let membership = node.membership.clone();
     let replica = node.me;
     let member = membership
@@ -241,6 +263,12 @@ pub fn start_with<P: ProtocolKind>(
     if member.key != node.secret.public() {
         return Err(StartError::WrongKey { replica });
     }
+    let scrape = metrics.map(scrape::Bound::new).transpose()?;
+    let metrics = Arc::new(Metrics::new(scrape.is_some()));
+    let directory = match &data {
+        Data::Memory(_) => None,
+        Data::Directory(path) => Some(path.clone()),
+    };
     let home: Box<dyn Home> = match data {
         Data::Memory(storage) => Box::new(storage),
         Data::Directory(path) => {
@@ -263,8 +291,17 @@ pub fn start_with<P: ProtocolKind>(
 
     let ending = Arc::new(Ending::default());
     let waker = transport.waker();
-    let last = Arc::new(Mutex::new(stages.order.status()));
+    let status = stages.order.status();
+    let facts = Facts {
+        start_height: status.height.0,
+        idle_interval: node.consensus.idle_interval,
+        sm2_backend: uses_sm2(&membership).then(|| node.verify.sm2.name().to_owned()),
+        data: directory,
+    };
+    stages.order.set_probe(Box::new(Watch::new(&metrics, clock)));
+    let last = Arc::new(Mutex::new(status));
     let (questions, asked) = questions();
+    let reporter = Reporter::new(questions, waker.clone(), last.clone(), facts, metrics.clone());
     let spawner = Spawner { name: format!("tercio-{replica}"), ending: &ending, waker: &waker };
     let mut others = Vec::new();
     if node.verify.threads > 0 {
@@ -292,6 +329,7 @@ pub fn start_with<P: ProtocolKind>(
             waker: waker.clone(),
             removals: removals.clone(),
             durability: node.durability,
+            fsync: metrics.measured.as_ref().map(|measured| measured.fsync.clone()),
             ending: ending.clone(),
         };
         others.push(spawner.spawn("log", move || thread.run())?);
@@ -342,21 +380,23 @@ pub fn start_with<P: ProtocolKind>(
         clock,
         peers: Peers::new(membership.replicas().filter(|id| *id != replica), clock),
         stalled_since: None,
+        queues: metrics.counts.queues.clone(),
         ending: ending.clone(),
         last: last.clone(),
         others,
         home,
     };
     let thread = spawner.spawn("loop", move || looping.run())?;
+    let scrape = scrape.map(|bound| bound.start(&spawner.name, reporter.clone())).transpose()?;
     let (id, thread) = (replica, Some(thread));
-    Ok(ReplicaHandle { id, address, layout, ending, waker, questions, last, thread })
+    Ok(ReplicaHandle { id, address, layout, ending, waker, reporter, scrape, thread })
 }
 
-/// A channel for questions about the status. The caller waits, so there are few; and what the
-/// loop leaves unanswered goes with it: in a bounded channel it would stay as long as the other end,
-/// and the caller would wait for ever.
-fn questions() -> (Sender<Sender<NodeStatus>>, Receiver<Sender<NodeStatus>>) {
-    unbounded()
+/// Whether anybody signs with SM2.
+fn uses_sm2(membership: &Membership) -> bool {
+    let suite = membership.suite();
+    let sm2 = |(_, client): (_, &ClientInfo)| client.signing_key(suite).scheme == Scheme::Sm2;
+    suite.scheme() == Scheme::Sm2 || membership.clients().any(sm2)
 }
 
 struct Spawner<'a> {

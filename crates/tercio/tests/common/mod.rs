@@ -119,6 +119,11 @@ impl Up {
         }
     }
 
+    /// Whether it printed a line with these words until the last that was waited for.
+    pub(crate) fn said(&self, words: &str) -> bool {
+        self.said.iter().any(|line| line.contains(words))
+    }
+
     /// What each of `n` replicas says of itself.
     pub(crate) fn reports(&self, n: u16) -> Vec<tercio_replica::report::ReplicaReport> {
         let home = |i| tercio_network::home(&self.dir, i);

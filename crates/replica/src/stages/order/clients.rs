@@ -73,6 +73,7 @@ impl<P: Protocol> OrderStage<P> {
             self.reject(client, first, Reason::Malformed, Duration::ZERO, out);
             return Ok(());
         }
+        self.probe.request(package);
         self.tell(Event::Request(request), now, out)
     }
 

@@ -31,8 +31,14 @@ impl<P: Protocol> OrderStage<P> {
         while let Some(effect) = self.protocol.poll_effect() {
             match effect {
                 Effect::Send { to, message } => self.outgoing.send(to, &message, out),
-                Effect::Broadcast(message) => self.outgoing.broadcast(&message, out),
+                Effect::Broadcast(message) => {
+                    if let Some((step, seq)) = P::step_of(&message) {
+                        self.probe.step(step, seq);
+                    }
+                    self.outgoing.broadcast(&message, out);
+                }
                 Effect::Persist { id, tag, record } => {
+                    self.probe.persist(id);
                     out.log.push_back(ToLog::Persist { id, tag, record });
                 }
                 Effect::PersistBlocks { id, height } => {
@@ -43,6 +49,7 @@ impl<P: Protocol> OrderStage<P> {
                 }
                 Effect::Deliver(delivery) => {
                     self.backlog.delivered(now);
+                    self.probe.delivered(&delivery);
                     self.sync.on_delivered(now);
                     self.delivered.push_back(delivery);
                     self.append_delivered(out);
@@ -92,6 +99,7 @@ impl<P: Protocol> OrderStage<P> {
                         self.do_sync(now, out)?;
                     }
                 }
+                Effect::View(step) => self.probe.view(step),
             }
         }
         Ok(())

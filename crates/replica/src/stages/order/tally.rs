@@ -26,6 +26,7 @@ impl Tally {
             Reason::UnknownClient => "declined_unknown_client",
             Reason::TooLarge => "declined_too_large",
             Reason::NumberUsed => "declined_number_used",
+            Reason::ResultTooLong => "declined_result_too_long",
         });
     }
 
