@@ -488,8 +488,7 @@ mod tests {
         let frame = Broken.to_frame(ReplicaId(0), suite, tag).to_bytes();
         stage.submit(me, &frame, Duration::ZERO);
         stage.flush();
-        // Woken, or for ever.
-        transport.poll(None, &mut Vec::new());
+        transport.poll(Some(Duration::from_secs(60)), &mut Vec::new());
         assert!(!ending.is_running());
         let error = join(thread.unwrap()).unwrap_err();
         assert_eq!(
