@@ -267,7 +267,7 @@ fn another_application_on_the_same_log_is_noticed() {
     // Its results are longer, so the results root is another.
     let rules = tercio_counter::Settings { iterations: 0, reply: 9 };
     let open = |settings: &NodeSettings| {
-        let app: Box<dyn Application> = Box::new(Counter::new(rules.clone(), Suite::default()));
+        let app: Box<dyn Application> = Box::new(Counter::new(rules, Suite::default()));
         let opened: Result<Node<_>, _> =
             Node::open(settings.clone(), net.disks[2].clone(), app, net.now);
         opened.err().expect("it does not start").to_string()

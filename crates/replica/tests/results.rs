@@ -28,8 +28,15 @@ fn four(tune: fn(&mut NodeSettings)) -> (Net, Asker) {
     let mut net = Net::with(4, Box::new(counter), Box::new(tune), pbft());
     let asker = Asker::new(CLIENT, &net.membership);
     net.order(&asker, 1, 30);
-    net.until("one head", Net::agree);
+    net.until("all is certified", all_certified);
     (net, asker)
+}
+
+/// Whether the head of all is, so that their results are written.
+fn all_certified(net: &Net) -> bool {
+    let stable = |i| net.status(i).protocol.stable;
+    let certified = |i| audited(net, i).last_certified == Some(net.status(i).height);
+    net.agree() && (0..4).all(|i| stable(i) == stable(0)) && (0..4).all(certified)
 }
 
 fn audited(net: &Net, i: usize) -> AuditReport {
@@ -48,7 +55,7 @@ fn kept(net: &Net, i: usize) -> BTreeMap<u64, BlockResults> {
 /// Stops all, and holds what they keep against each other, their blocks and their certificates.
 /// Gives the lowest and the highest block of whose results each has.
 fn compare(net: &mut Net) -> Vec<(u64, u64)> {
-    net.until("one head", Net::agree);
+    net.until("all is certified", all_certified);
     assert!(net.stopped.is_empty(), "{:?}", net.stopped);
     let head = net.status(0).height.0;
     (0..4).for_each(|i| net.stop(i));
@@ -138,6 +145,10 @@ fn a_restart_mends_results_and_refuses_others() {
     let mut others = log.results(Height(30)).unwrap().unwrap();
     drop(log);
     let last = names.iter().rfind(|name| name.starts_with("results-")).unwrap();
+    // It executes all of its log again.
+    for name in net.disks[1].list().unwrap().iter().filter(|n| n.starts_with("snapshot-")) {
+        net.disks[1].remove(name).unwrap();
+    }
     net.disks[1].remove(last).unwrap();
     let (mut log, _) = BlockLog::open(Box::new(net.disks[1].clone()), chain, settings).unwrap();
     others.root.0[0] ^= 1;
@@ -266,7 +277,7 @@ fn results_that_nobody_has_stop_nobody() {
     lose(&mut net, 2);
     net.until("they are found", |net| net.status(2).repair.lost_results == 9);
     net.order(&asker, 31, 30);
-    net.until("one head", Net::agree);
+    net.until("all is certified", all_certified);
     assert!(net.stopped.is_empty() && net.status(2).repair.lost_results == 9);
     (0..4).for_each(|i| net.stop(i));
     let report = audited(&net, 2);

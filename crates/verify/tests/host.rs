@@ -1,11 +1,13 @@
 //! What comes through verification, what does not, and that each drop is counted by its reason.
 
-use crate::common::{CLIENT, Signers, Word, of_replica, package, replica, ring, secret, spoilt};
+use crate::common::{CLIENT, SUITE, Signers, Word, of_replica, package, replica, ring, secret, spoilt};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_types::{ClientId, Principal, SignatureBytes, Tag};
+use tercio_types::{
+    Attested, AttestedKind, Authenticator, ClientId, Principal, SignatureBytes, Tag,
+};
 use tercio_verify::{
     Dropped, Filter, Filtered, Gather, HostVerify, Inbound, Outcome, Plain, VerifyStage,
 };

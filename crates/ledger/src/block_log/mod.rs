@@ -461,6 +461,8 @@ impl BlockLog {
         &mut self,
         certificate: &CertifiedCheckpoint,
     ) -> Result<(), LedgerError> {
+        // What it proves is on its way to the disk when it is.
+        self.results.flush(&mut self.disk)?;
         self.side.put_certificate(&mut self.disk, certificate)
     }
 

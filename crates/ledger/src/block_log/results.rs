@@ -7,7 +7,7 @@
 //!   `R(h) = H(R(h-1) | root [| state])`. A record has `R(h-1)`: so what record h must be follows from
 //!   record h+1, or from a certificate, which has `R` at its height.
 //! - Nothing is promised on results, and all of them can be computed again from a state and the blocks
-//!   behind it. So they are written 64 KiB at a time, and synced when a snapshot is to be kept, before
+//!   behind it. So they are written 64 KiB at a time, and with each certificate, and synced when a snapshot is to be kept, before
 //!   the snapshot is ([`super::BlockLog::sync_results`]): what the end of a process or a power failure
 //!   takes lies above the latest snapshot, and comes again.
 //! - Files are read as certificates are ([`salvage`]): every whole record counts, and a place that
