@@ -102,7 +102,7 @@ impl Protocols {
         app: impl Fn() -> Box<dyn Application>,
     ) -> Result<ReplicaHandle, StartError> {
         let name = config.node.membership.protocol();
-        let unknown = || StartError::UnknownProtocol { name, known: self.names() };
+        let unknown = || StartError::UnknownProtocol { name, known: self.names().join(", ") };
         let runner = self.named(name).ok_or_else(unknown)?;
         (runner.start)(config, &app)
     }
