@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // The table is the file's last.
         writeln!(file, "snapshot_every = {every}")?;
     }
-    let replicas = Replicas::start(dir, spec.replicas, Some(Path::new(program)), &spec.app.apps())?;
+    let replicas = Replicas::start(dir, &spec, Some(Path::new(program)))?;
     let clients = (0..spec.clients).map(|i| network.client(i, spec.core_settings()));
     let mut clients = clients.collect::<Result<Vec<_>, _>>()?;
     let ops = Ops::new(move |client, number| {

@@ -137,19 +137,19 @@ pub enum StartError {
         /// The replica.
         replica: tercio_types::ReplicaId,
         /// Those that are.
-        all: tercio_types::ReplicaSet,
+        all: String,
     },
     /// The program does not run the network's protocol.
     #[error(
         "the network orders with the protocol '{name}', and this program has {}; run the network's \
          own",
-        .known.join(", ")
+        .known
     )]
     UnknownProtocol {
         /// The network's.
         name: &'static str,
         /// The program's.
-        known: Vec<&'static str>,
+        known: String,
     },
     /// The data directory cannot be used.
     #[error("{0}")]

@@ -96,7 +96,7 @@ impl Protocols {
         app: impl Into<Box<dyn Executor>>,
     ) -> Result<ReplicaHandle, StartError> {
         let name = config.node.membership.protocol();
-        let unknown = || StartError::UnknownProtocol { name, known: self.names() };
+        let unknown = || StartError::UnknownProtocol { name, known: self.names().join(", ") };
         let runner = self.named(name).ok_or_else(unknown)?;
         (runner.start)(config, app.into())
     }

@@ -27,7 +27,8 @@ fn another_protocol_orders_under_the_same_node() {
     let asker = Asker::new(CLIENT, &net.membership);
     net.order(&asker, 1, 5);
     net.until("all are there", |net| net.all_at(5) && net.agree());
-    assert_eq!(net.replies(CLIENT, 5).len(), 4);
+    // Whoever hears of a package that was delivered answers again.
+    assert!(net.replies(CLIENT, 5).len() >= 4);
 }
 
 /// A counter that keeps `bad` out of its proposals, and votes against batches with `vetoed`.

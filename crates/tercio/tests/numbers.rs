@@ -88,7 +88,7 @@ fn replicas_have_numbers_with_holes() {
     up.stop();
     let audit = tercio(["audit", text(&dir), "--json"]);
     let audit = audit.good().json();
-    let ids: Vec<_> = audit["replicas"].as_array().unwrap().iter().map(|r| &r["id"]).collect();
+    let ids: Vec<_> = audit["replicas"].as_array().unwrap().iter().map(|r| &r["replica"]).collect();
     assert_eq!(ids, NUMBERS);
     assert_eq!(audit["heads"].as_object().unwrap().len(), 1, "{audit}");
 }

@@ -31,7 +31,7 @@ macro_rules! counter {
 }
 
 counter! {
-    /// A configuration under one primary. View `v` is led by replica `v mod n`.
+    /// A configuration under one primary. View `v` is led by the member at place `v mod n`.
     View
 }
 counter! {

@@ -18,6 +18,7 @@ pub(crate) const STABLE: Kind = Kind(Kind::PROTOCOL + 26);
 
 /// A message of the protocol.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "the large one is rare, and not kept as such")]
 pub enum SequencerMessage {
     /// The sequencer gives a number to a batch.
     Order {

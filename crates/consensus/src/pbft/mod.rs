@@ -3,7 +3,7 @@
 //! `docs/protocol/pbft.md` states the protocol as numbered rules, each with its source and the
 //! test that holds it; the code names the rules where it carries them out. In short:
 //!
-//! - **Normal case** (`normal`): the primary of view `v` = replica `v mod n` gives the next number
+//! - **Normal case** (`normal`): the primary of view `v`, the member at place `v mod n`, gives the next number
 //!   to a batch and proposes it (PRE-PREPARE). A backup accepts one digest for each (view, number)
 //!   and says so to all (PREPARE), as does the primary. On a quorum of those the batch is
 //!   *prepared*, which each says to all (COMMIT). On a quorum of those it is *committed*: no other

@@ -259,7 +259,7 @@ pub fn start_with<P: ProtocolKind>(
     let replica = node.me;
     let member = membership
         .member(replica)
-        .ok_or(StartError::NotAMember { replica, all: membership.ids() })?;
+        .ok_or(StartError::NotAMember { replica, all: membership.ids().to_string() })?;
     if member.key != node.secret.public() {
         return Err(StartError::WrongKey { replica });
     }
