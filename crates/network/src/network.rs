@@ -1,8 +1,7 @@
 //! Networks on this machine: keys, genesis, a home for each replica, and the replicas themselves,
 //! as processes or as threads of this one.
 
-use crate::process::{self, ProcessError, ReplicaProcess};
-use crate::usage::{self, Usage};
+use crate::process::ProcessError;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,10 +11,8 @@ use tercio_crypto::{KeyError, SchemeError, SecretKey, SigningSecret};
 use tercio_genesis::client_home::create_client_home;
 use tercio_genesis::replica_home::create_home;
 use tercio_genesis::{
-    App, AppKind, Apps, ConfigError, GENESIS_FILE, Genesis, GenesisError, SharedSettings,
-    write_genesis,
+    App, AppKind, ConfigError, GENESIS_FILE, Genesis, GenesisError, SharedSettings, write_genesis,
 };
-use tercio_replica::report::ReplicaReport;
 use tercio_replica::{
     Durability, Layout, NodeError, NodeSettings, ReplicaConfig, ReplicaHandle, StartError,
 };
@@ -348,154 +345,4 @@ pub fn start(config: ReplicaConfig, genesis: &Genesis) -> Result<ReplicaHandle, 
     let (app, suite) = (genesis.app.clone(), genesis.suite);
     let build = move || app.build(suite).expect("the genesis was checked");
     tercio_replica::start(config, build).map_err(|error| NetworkError::Start { id, error })
-}
-
-/// The replicas of a network that run.
-#[derive(Debug)]
-pub enum Replicas {
-    /// Each a process of its own.
-    Processes(Vec<ReplicaProcess>),
-    /// All in this process.
-    Threads(Vec<ReplicaHandle>),
-}
-
-impl Replicas {
-    /// Starts the replicas of a network that runs one of `apps`, whose homes are in `dir`, with `program` as processes of their own or
-    /// without as threads, and waits until all run.
-    ///
-    /// # Errors
-    /// When one does not.
-    pub fn start(
-        dir: &Path,
-        count: u16,
-        program: Option<&Path>,
-        apps: &Apps,
-    ) -> Result<Self, NetworkError> {
-        let Some(program) = program else {
-            let start = |id| {
-                let (config, genesis) = ReplicaConfig::load(&home(dir, id), apps)?;
-                start(config, &genesis)
-            };
-            return Ok(Self::Threads((0..count).map(start).collect::<Result<_, _>>()?));
-        };
-        Ok(Self::Processes(spawn_all(program, dir, count)?))
-    }
-
-    /// Looks whether any has ended by itself.
-    ///
-    /// # Errors
-    /// Names the first that has, and why.
-    pub fn check(&mut self) -> Result<(), NetworkError> {
-        match self {
-            Self::Processes(all) => Ok(process::check_all(all)?),
-            Self::Threads(all) => match all.iter().position(|replica| !replica.is_running()) {
-                Some(i) => {
-                    let stopped = all.remove(i).wait();
-                    stopped.map_err(|error| NetworkError::Stopped { id: i as u16, error })
-                }
-                None => Ok(()),
-            },
-        }
-    }
-
-    /// What each has used until now. Threads share the memory of the process, which is given for
-    /// each.
-    ///
-    /// # Errors
-    /// When a process is gone.
-    pub fn usage(&self) -> Result<Vec<Usage>, ProcessError> {
-        match self {
-            Self::Processes(all) => all.iter().map(ReplicaProcess::usage).collect(),
-            Self::Threads(all) => (0..all.len() as u16)
-                .map(|id| {
-                    // As the replica names its threads.
-                    usage::of_own_threads(&format!("tercio-{id}-"))
-                        .map_err(|error| ProcessError::Usage { id, error })
-                })
-                .collect(),
-        }
-    }
-
-    /// The process of replica `id`; none with threads.
-    fn process(&mut self, id: u16) -> Option<&mut ReplicaProcess> {
-        match self {
-            Self::Processes(all) => all.iter_mut().find(|process| process.id() == id),
-            Self::Threads(_) => None,
-        }
-    }
-
-    /// Ends a replica process at once, as a crash does.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn kill(&mut self, id: u16) -> io::Result<()> {
-        if let Some(process) = self.process(id) {
-            process.kill()?;
-        }
-        if let Self::Processes(all) = self {
-            all.retain(|process| process.id() != id);
-        }
-        Ok(())
-    }
-
-    /// Stops a replica process from running (SIGSTOP); its links stay open and it says nothing.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn halt(&mut self, id: u16) -> io::Result<()> {
-        self.process(id).map_or(Ok(()), |process| process.halt())
-    }
-
-    /// Starts a replica process again that was killed, without waiting for it.
-    ///
-    /// # Errors
-    /// When the program cannot be run.
-    pub fn restart(&mut self, program: &Path, dir: &Path, id: u16) -> Result<(), ProcessError> {
-        if let Self::Processes(all) = self {
-            all.push(ReplicaProcess::spawn(program, id, &home(dir, id))?);
-        }
-        Ok(())
-    }
-
-    /// What the replica processes say of themselves; empty with threads.
-    #[must_use]
-    pub fn reports(&self) -> Vec<ReplicaReport> {
-        match self {
-            Self::Processes(all) => all.iter().filter_map(ReplicaProcess::report).collect(),
-            Self::Threads(_) => vec![],
-        }
-    }
-
-    /// Stops all in an orderly way.
-    ///
-    /// # Errors
-    /// When one had stopped by itself.
-    pub fn stop(self) -> Result<(), NetworkError> {
-        match self {
-            Self::Processes(all) => {
-                all.into_iter().try_for_each(ReplicaProcess::stop).map_err(NetworkError::from)
-            }
-            Self::Threads(all) => (0..).zip(all).try_for_each(|(id, handle)| {
-                handle.stop().map_err(|error| NetworkError::Stopped { id, error })
-            }),
-        }
-    }
-}
-
-/// Starts a process for each replica whose home is in `dir`, and waits until all run.
-///
-/// # Errors
-/// When one does not.
-pub fn spawn_all(
-    program: &Path,
-    dir: &Path,
-    count: u16,
-) -> Result<Vec<ReplicaProcess>, ProcessError> {
-    let mut all = (0..count)
-        .map(|id| ReplicaProcess::spawn(program, id, &home(dir, id)))
-        .collect::<Result<Vec<_>, _>>()?;
-    for replica in &mut all {
-        replica.wait_ready()?;
-    }
-    Ok(all)
 }
