@@ -2,148 +2,19 @@
 
 use crate::resume::FARTHEST;
 use crate::{
-    Answer, ClientCore, Completion, CoreSettings, Failure, Nanos, Numbers, NumbersError, OpResult,
-    QueryTicket, SubmitError, Ticket, results,
+    Answer, CallError, ClientCore, Completion, ConnectError, Failure, Nanos, Numbers, NumbersError,
+    OpResult, QueryTicket, Settings, SubmitError, Ticket, results,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tercio_crypto::SecretKey;
-use tercio_transport::{BindError, DialError, Limits, Refusal, Transport, TransportEvent, Waker};
+use tercio_transport::{DialError, Refusal, Transport, TransportEvent, Waker};
 use tercio_types::{
     ChainId, ClientId, ClientInfo, Height, Membership, Principal, ReplicaId, ReplicaSet,
     RequestSeq, RequestWindow, SignatureBytes, SystemOp, WINDOW,
 };
 use tercio_wire::Decode;
-use thiserror::Error;
-
-/// Who we are, whom we talk to, and how.
-#[derive(Debug)]
-pub struct Settings {
-    /// Our id in the genesis.
-    pub client: ClientId,
-    /// The secret of our identity.
-    pub secret: SecretKey,
-    /// The replicas, with keys and addresses.
-    pub membership: Arc<Membership>,
-    /// How the protocol behaves. `first_query` is replaced by a number from the clock, so that no
-    /// answer to an earlier life fits.
-    pub core: CoreSettings,
-    /// Limits of the links.
-    pub limits: Limits,
-    /// The replicas to link to, f+1 of them at least; `None` for all. Results need f+1 replicas and
-    /// requests go round by those that are linked, so fewer links save connections and cost delay
-    /// when one of these fails.
-    pub replicas: Option<ReplicaSet>,
-    /// How long [`Client::connect`] waits for a quorum of replicas.
-    pub connect_timeout: Duration,
-    /// The file of the numbers that this client has used; each is noted there before it is sent.
-    /// Without it, and without [`CoreSettings::first`], nothing can be submitted before
-    /// [`Client::resume`].
-    pub numbers: Option<Numbers>,
-    /// Whether [`Client::connect`] takes up the numbers of that file. A client that only asks
-    /// questions needs none, and links to a network that orders nothing, too.
-    pub resume: bool,
-}
-
-impl Settings {
-    /// Settings with defaults: signed packages, ten seconds to connect.
-    #[must_use]
-    pub fn new(client: ClientId, secret: SecretKey, membership: Arc<Membership>) -> Self {
-        Self {
-            client,
-            secret,
-            membership,
-            core: CoreSettings::default(),
-            limits: Limits::default(),
-            replicas: None,
-            connect_timeout: Duration::from_secs(10),
-            numbers: None,
-            resume: true,
-        }
-    }
-}
-
-/// Why there is no client.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The links could not be set up at all.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// Fewer replicas than results need.
-    #[error("the settings name {named} replicas; a result needs the word of {needed}")]
-    TooFew {
-        /// How many the settings name.
-        named: usize,
-        /// How many must agree on a result.
-        needed: usize,
-    },
-    /// Too few replicas could be reached.
-    #[error(
-        "reached {reached} of {n} replicas within {within:?}, and need {needed}: {}",
-        problems.join("; ")
-    )]
-    Unreachable {
-        /// How many could be.
-        reached: usize,
-        /// How many there are.
-        n: usize,
-        /// How many are needed: a quorum, or all that the settings name.
-        needed: usize,
-        /// How long we tried.
-        within: Duration,
-        /// One sentence for each replica that could not be reached.
-        problems: Vec<String>,
-    },
-    /// f+1 replicas say that they belong to another network. One of them is correct.
-    #[error(
-        "this client's home is of chain {ours}, and replicas {} at the addresses in its genesis.toml \
-         are of chain {theirs}: use a client's home of that network, or correct the addresses",
-        by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    )]
-    OtherChain {
-        /// The client's.
-        ours: ChainId,
-        /// The replicas'.
-        theirs: ChainId,
-        /// Which of them say so.
-        by: Vec<ReplicaId>,
-    },
-    /// The replicas were reached, and the client's numbers cannot be taken up.
-    #[error("the client's numbers cannot be taken up: {0}")]
-    Resume(#[source] Box<CallError>),
-}
-
-/// Why a call gave no result.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum CallError {
-    /// It was not sent.
-    #[error(transparent)]
-    Submit(#[from] SubmitError),
-    /// The file of the client's numbers cannot be written.
-    #[error(transparent)]
-    Numbers(#[from] NumbersError),
-    /// There is no result; `links` says what is wrong with links to replicas, if anything.
-    #[error("{failure}{}{}", if links.is_empty() { "" } else { " (" }, links_text(links))]
-    Failed {
-        /// Why.
-        failure: Failure,
-        /// One sentence for each replica without a link.
-        links: Vec<String>,
-    },
-    /// The operation was ordered, but not executed, or its result is gone.
-    #[error("the operation has no result: {0}")]
-    NoResult(&'static str),
-    /// The thread of an [`crate::AsyncClient`] has ended.
-    #[error("the client has ended")]
-    Closed,
-    /// The application finds no sense in a question: its own words.
-    #[error("{0}")]
-    Declined(String),
-}
 
 /// The answer to a question, and where the state stood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,10 +24,6 @@ pub struct Read {
     /// Of an ordered read the height at which it was answered, of another one that had been
     /// reached.
     pub height: Height,
-}
-
-fn links_text(links: &[String]) -> String {
-    if links.is_empty() { String::new() } else { format!("{})", links.join("; ")) }
 }
 
 /// The one place where the client asks for the time.

@@ -61,6 +61,7 @@
 pub mod background;
 mod blocking;
 mod core;
+mod error;
 mod in_order;
 mod numbers;
 mod outcome;
@@ -77,10 +78,11 @@ mod time;
 
 pub use crate::core::{ClientCore, Ticket};
 pub use background::{AsyncClient, Call};
-pub use blocking::{CallError, Client, ConnectError, Read, Settings};
+pub use blocking::{Client, Read};
+pub use error::{CallError, ConnectError};
 pub use numbers::{AHEAD, Numbers, NumbersError};
 pub use outcome::{Answer, Completion, Failure, SubmitError};
 pub use query::QueryTicket;
-pub use settings::{ClientAuth, CoreSettings};
+pub use settings::{ClientAuth, CoreSettings, Settings};
 pub use tercio_wire::OpResult;
 pub use time::Nanos;

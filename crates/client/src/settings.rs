@@ -1,9 +1,11 @@
-//! What a client core is told at its start.
+//! What a client, and its core, is told at its start.
 
+use crate::Numbers;
 use std::sync::Arc;
 use std::time::Duration;
-use tercio_crypto::SigningSecret;
-use tercio_types::RequestSeq;
+use tercio_crypto::{SecretKey, SigningSecret};
+use tercio_transport::Limits;
+use tercio_types::{ClientId, Membership, ReplicaSet, RequestSeq};
 
 /// How a client authenticates its packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -72,6 +74,53 @@ impl Default for CoreSettings {
             replier_patience: Duration::from_millis(20),
             deadline: Duration::from_secs(10),
             max_held: 64 << 20,
+        }
+    }
+}
+
+/// Who we are, whom we talk to, and how.
+#[derive(Debug)]
+pub struct Settings {
+    /// Our id in the genesis.
+    pub client: ClientId,
+    /// The secret of our identity.
+    pub secret: SecretKey,
+    /// The replicas, with keys and addresses.
+    pub membership: Arc<Membership>,
+    /// How the protocol behaves. `first_query` is replaced by a number from the clock, so that no
+    /// answer to an earlier life fits.
+    pub core: CoreSettings,
+    /// Limits of the links.
+    pub limits: Limits,
+    /// The replicas to link to, f+1 of them at least; `None` for all. Results need f+1 replicas and
+    /// requests go round by those that are linked, so fewer links save connections and cost delay
+    /// when one of these fails.
+    pub replicas: Option<ReplicaSet>,
+    /// How long [`crate::Client::connect`] waits for a quorum of replicas.
+    pub connect_timeout: Duration,
+    /// The file of the numbers that this client has used; each is noted there before it is sent.
+    /// Without it, and without [`CoreSettings::first`], nothing can be submitted before
+    /// [`crate::Client::resume`].
+    pub numbers: Option<Numbers>,
+    /// Whether [`crate::Client::connect`] takes up the numbers of that file. A client that only asks
+    /// questions needs none, and links to a network that orders nothing, too.
+    pub resume: bool,
+}
+
+impl Settings {
+    /// Settings with defaults: signed packages, ten seconds to connect.
+    #[must_use]
+    pub fn new(client: ClientId, secret: SecretKey, membership: Arc<Membership>) -> Self {
+        Self {
+            client,
+            secret,
+            membership,
+            core: CoreSettings::default(),
+            limits: Limits::default(),
+            replicas: None,
+            connect_timeout: Duration::from_secs(10),
+            numbers: None,
+            resume: true,
         }
     }
 }

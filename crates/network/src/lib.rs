@@ -15,6 +15,7 @@ mod clock;
 mod local;
 mod network;
 pub mod process;
+mod replicas;
 pub mod reports;
 pub mod supervise;
 pub mod usage;
@@ -23,6 +24,6 @@ pub use client::{Client, OpenError};
 pub use clock::{now, pause, poll_until, thread_cpu};
 pub use local::LocalNetwork;
 pub use network::{
-    Auth, CLIENTS, Network, NetworkError, Replicas, Spec, client_home, client_id, free_ports, home,
-    spawn_all, start,
+    Auth, CLIENTS, Network, NetworkError, Spec, client_home, client_id, free_ports, home, start,
 };
+pub use replicas::{Replicas, spawn_all};

@@ -1,6 +1,8 @@
 //! What comes through verification, what does not, and that each drop is counted by its reason.
 
-use crate::common::{CLIENT, SUITE, Signers, Word, of_replica, package, replica, ring, secret, spoilt};
+use crate::common::{
+    CLIENT, SUITE, Signers, Word, of_replica, package, replica, ring, secret, spoilt,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;

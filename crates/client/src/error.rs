@@ -1,0 +1,91 @@
+//! Why there is no client, and why a call gave no result.
+
+use crate::{Failure, NumbersError, SubmitError};
+use std::time::Duration;
+use tercio_transport::BindError;
+use tercio_types::{ChainId, ReplicaId};
+use thiserror::Error;
+
+/// Why there is no client.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The links could not be set up at all.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Fewer replicas than results need.
+    #[error("the settings name {named} replicas; a result needs the word of {needed}")]
+    TooFew {
+        /// How many the settings name.
+        named: usize,
+        /// How many must agree on a result.
+        needed: usize,
+    },
+    /// Too few replicas could be reached.
+    #[error(
+        "reached {reached} of {n} replicas within {within:?}, and need {needed}: {}",
+        problems.join("; ")
+    )]
+    Unreachable {
+        /// How many could be.
+        reached: usize,
+        /// How many there are.
+        n: usize,
+        /// How many are needed: a quorum, or all that the settings name.
+        needed: usize,
+        /// How long we tried.
+        within: Duration,
+        /// One sentence for each replica that could not be reached.
+        problems: Vec<String>,
+    },
+    /// f+1 replicas say that they belong to another network. One of them is correct.
+    #[error(
+        "this client's home is of chain {ours}, and replicas {} at the addresses in its genesis.toml \
+         are of chain {theirs}: use a client's home of that network, or correct the addresses",
+        by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    OtherChain {
+        /// The client's.
+        ours: ChainId,
+        /// The replicas'.
+        theirs: ChainId,
+        /// Which of them say so.
+        by: Vec<ReplicaId>,
+    },
+    /// The replicas were reached, and the client's numbers cannot be taken up.
+    #[error("the client's numbers cannot be taken up: {0}")]
+    Resume(#[source] Box<CallError>),
+}
+
+/// Why a call gave no result.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// It was not sent.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// The file of the client's numbers cannot be written.
+    #[error(transparent)]
+    Numbers(#[from] NumbersError),
+    /// There is no result; `links` says what is wrong with links to replicas, if anything.
+    #[error("{failure}{}{}", if links.is_empty() { "" } else { " (" }, links_text(links))]
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// One sentence for each replica without a link.
+        links: Vec<String>,
+    },
+    /// The operation was ordered, but not executed, or its result is gone.
+    #[error("the operation has no result: {0}")]
+    NoResult(&'static str),
+    /// The thread of an [`crate::AsyncClient`] has ended.
+    #[error("the client has ended")]
+    Closed,
+    /// The application finds no sense in a question: its own words.
+    #[error("{0}")]
+    Declined(String),
+}
+
+fn links_text(links: &[String]) -> String {
+    if links.is_empty() { String::new() } else { format!("{})", links.join("; ")) }
+}
