@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, PoisonError};
 use tercio_wire::Message;
 
-/// A worker of [`Threads`], to be run on a thread of its own.
+/// A worker of [`Threads`](super::Threads), to be run on a thread of its own.
 pub struct Worker<M> {
     pub(super) id: usize,
     pub(super) decoder: Decoder,
