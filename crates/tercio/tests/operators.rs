@@ -62,6 +62,16 @@ fn testnet_makes_every_file_and_up_runs_it() {
     for i in 0..4 {
         tercio(["audit", text(&dir.join(format!("replica-{i}")))]).good();
     }
+    // What the one operation gave is kept, and said.
+    let home = dir.join("replica-1");
+    let results = tercio(["audit", text(&home), "--results", "1", "--json"]).good().json();
+    let row = &results["packages"][0]["results"][0];
+    assert_eq!((row["status"].as_str(), row["result"].as_u64()), (Some("Executed"), Some(1)));
+    assert_eq!(results["height"], 1, "{results}");
+    let said = tercio(["audit", text(&home), "--results", "1"]).good().stdout.clone();
+    assert!(said.contains("number 1: ") && said.contains("block 1: results"), "{said}");
+    tercio(["audit", text(&home), "--results", "9"]).refused(1, &["none of block 9"]);
+    tercio(["audit", text(&dir), "--results", "1"]).refused(1, &["the home of one replica"]);
 }
 
 /// A replica that is killed comes back; one that cannot run is given up without harm to the rest.
