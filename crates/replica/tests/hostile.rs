@@ -19,7 +19,10 @@ use tercio_transport::{Transport, TransportEvent};
 use tercio_types::{
     Authenticator, Batch, ChainId, ClientId, Height, Principal, ReplicaId, SeqNum, Suite, Tag, View,
 };
-use tercio_wire::{AUTHENTICATED, CLIENT_SENDER, EncodedBatch, Frame, Key, Kind, Message};
+use tercio_wire::{
+    AUTHENTICATED, CLIENT_SENDER, EncodedBatch, Frame, Key, Kind, Message, package_content,
+    request_key,
+};
 
 /// Sends one frame to replica 1 and expects it to be dropped for this reason, and nothing else to
 /// happen.
@@ -94,10 +97,10 @@ fn a_body_that_is_not_the_signed_one() {
 #[test]
 fn a_wrong_signature() {
     dropped("bad_signature", ME, |asker, _| {
-        let mut frame = asker.frame(Kind::QUERY, 1, Bytes::new());
+        let package = asker.package(3, 0, &[b"op"]);
         let wrong = SecretKey::from_seed([77; 32]).sign(&[0; 112]);
-        frame.auth = wrong.into();
-        frame.to_bytes()
+        let (key, body) = (request_key(&package), package_content(&package));
+        Frame { key, auth: wrong.into(), body }.to_bytes()
     });
 }
 
@@ -281,7 +284,7 @@ fn hostile_links() {
     // How much time is enough is the machine's to say.
     let times = (0..10).map(|doublings| Duration::from_millis(300) * (1 << doublings));
     let mut errors = times.map(|within| visit(&other, CLIENT, within));
-    let said = errors.any(|error| error.contains("another network: the chain ids differ"));
+    let said = errors.any(|error| error.contains("this client's home is of chain"));
     assert!(said, "not why there is no link");
     counted("wrong_chain");
 

@@ -111,7 +111,7 @@ impl Asker {
         Frame { key, auth: self.keyring.mac_vector(&key.to_array()), body }.to_bytes()
     }
 
-    /// A frame of ours of any kind.
+    /// A frame of ours of any kind, under MACs.
     pub(crate) fn frame(&self, kind: Kind, number: u64, body: Bytes) -> Frame {
         let digest = tercio_crypto::hash(self.keyring.membership().suite(), &[&body]);
         let key = tercio_wire::Key {
@@ -122,7 +122,7 @@ impl Asker {
             seq: number,
             digest,
         };
-        let auth = self.keyring.sign(&key.to_array()).into();
+        let auth = self.keyring.mac_vector(&key.to_array());
         Frame { key, auth, body }
     }
 }
