@@ -34,6 +34,14 @@ fn corrupt_middle() -> Result<(), Violation> {
                 world.crash(R3, Crash::Power);
                 mended += 1;
             }
+            Ok(()) if name.starts_with("results-") => {
+                world.expect_within(super::SOON, "mending results", |world| {
+                    world.status(R3).is_ok_and(|status| status.repair.lost_results == 0)
+                })?;
+                settle(&mut world)?;
+                world.crash(R3, Crash::Power);
+                mended += 1;
+            }
             Ok(()) if name == "certificates" || name.starts_with("attest-") => {
                 settle(&mut world)?;
                 world.crash(R3, Crash::Power);
