@@ -19,6 +19,7 @@
 pub mod check;
 pub mod client;
 pub mod clock;
+pub mod cluster;
 mod direct;
 pub mod engine;
 pub mod epoch;
@@ -28,7 +29,9 @@ pub mod memory;
 pub mod op;
 pub mod reference;
 pub mod rng;
+pub mod rs;
 pub mod server;
+mod sweep;
 pub mod transport;
 pub mod wire;
 pub mod ycsb;

@@ -1,0 +1,2 @@
+//! x
+pub(crate) const HEADER: u64 = 64;
