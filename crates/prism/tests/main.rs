@@ -2,10 +2,12 @@
 //! Cargo.toml as a program of its own.
 
 mod bad_input;
+mod cluster;
 mod common;
 mod direct;
 mod growth;
 mod kv;
+mod rs;
 mod semantics;
 mod served;
 mod store;

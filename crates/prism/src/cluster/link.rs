@@ -32,8 +32,16 @@ pub type Connect = Box<dyn FnMut(usize) -> io::Result<Box<dyn Link>>>;
 enum State {
     /// Not before this time.
     Down(u64),
-    Greeting { link: Box<dyn Link>, nonce: u64, again_ns: u64, greetings: u32 },
-    Up { link: Box<dyn Link>, session: Session },
+    Greeting {
+        link: Box<dyn Link>,
+        nonce: u64,
+        again_ns: u64,
+        greetings: u32,
+    },
+    Up {
+        link: Box<dyn Link>,
+        session: Session,
+    },
 }
 
 #[derive(Debug)]
@@ -222,7 +230,8 @@ impl Cluster {
 
     fn up(&mut self, at: usize, connection: u32, now_ns: u64) {
         let remote = &mut self.remotes[at];
-        let State::Greeting { link, .. } = std::mem::replace(&mut remote.state, State::Down(now_ns))
+        let State::Greeting { link, .. } =
+            std::mem::replace(&mut remote.state, State::Down(now_ns))
         else {
             unreachable!("it was greeted");
         };
@@ -307,7 +316,9 @@ impl Cluster {
 
     fn greet(&mut self, at: usize, now_ns: u64) {
         let remote = &mut self.remotes[at];
-        let State::Greeting { link, nonce, again_ns, greetings } = &mut remote.state else { return };
+        let State::Greeting { link, nonce, again_ns, greetings } = &mut remote.state else {
+            return;
+        };
         if now_ns < *again_ns {
             return;
         }

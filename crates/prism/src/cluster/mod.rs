@@ -15,9 +15,11 @@
 //! A request has one answer, or is *lost* ([`Lost`]): the connection failed, and whether the server ran
 //! it stays open.
 
+mod frees;
 mod link;
 mod round;
 
+pub(crate) use frees::Frees;
 pub use link::{Cluster, Connect, RETRY_NS};
 pub use round::{Call, Late, Round, Sleep, all};
 
@@ -260,7 +262,8 @@ impl Tasks {
     /// Runs every coroutine that can go on, until none can.
     pub fn run(&mut self) {
         loop {
-            for task in std::mem::take(&mut self.net.0.borrow_mut().spawned) {
+            let spawned = std::mem::take(&mut self.net.0.borrow_mut().spawned);
+            for task in spawned {
                 let at = self.free.pop().unwrap_or_else(|| {
                     self.tasks.push(None);
                     self.net.0.borrow_mut().is_ready.push(false);

@@ -4,19 +4,14 @@ use super::phase::{Ask, Group, Worth};
 use super::server::{ADDR, SLOT, TAG_BYTES};
 use super::{Map, RsError, Tag};
 use crate::client::Draft;
-use crate::cluster::{Net, Reply, Round};
-use crate::engine::{FREE, MAX_FREED};
+use crate::cluster::{Frees, Net, Reply, Round};
 use crate::kv::put_bytes;
-use crate::op::{
-    Action, Addr, Cas, Deref, Masks, Mode, Op, Operand, Payload, Source, Status,
-};
+use crate::op::{Action, Addr, Cas, Deref, Masks, Mode, Op, Operand, Payload, Source, Status};
 use crate::wire::Outcome;
 use crate::zoo::{Defence, stands};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
-/// Buffers are reported when this many of one replica are at hand.
-const FREES_AT_ONCE: usize = 32;
 /// How long to wait for a free buffer, and how often.
 const WAIT_FOR_ROOM_NS: u64 = 500_000;
 const MAX_WAITS: u32 = 2000;
@@ -62,8 +57,7 @@ struct Shared {
     always_write_back: bool,
     /// The greatest time stamp that it has written with.
     last_ts: Cell<u64>,
-    /// Buffers to be reported, by member.
-    frees: RefCell<Vec<Vec<u64>>>,
+    frees: Frees,
     /// Whether a swap of the phase that is being read found no buffer.
     empty: Cell<bool>,
     counts: Cell<Counts>,
@@ -83,17 +77,12 @@ impl RsClient {
     /// starts included, has ever had: [`crate::cluster::Cluster::draw`] gives one.
     #[must_use]
     pub fn new(net: &Net, servers: Vec<usize>, writer: u64, options: Options) -> Self {
-        let frees = RefCell::new(vec![Vec::new(); servers.len()]);
         let group = Group::new(net.clone(), servers, options.ask, options.patience_ns);
-        Self::of(Rc::new(group), writer, options.always_write_back, frees)
+        Self::of(Rc::new(group), writer, options.always_write_back)
     }
 
-    pub(super) fn of(
-        group: Rc<Group>,
-        writer: u64,
-        always_write_back: bool,
-        frees: RefCell<Vec<Vec<u64>>>,
-    ) -> Self {
+    pub(super) fn of(group: Rc<Group>, writer: u64, always_write_back: bool) -> Self {
+        let frees = Frees::new(&group.net);
         Self(Rc::new(Shared {
             group,
             writer,
@@ -169,14 +158,7 @@ impl RsClient {
 
     /// Reports all buffers that are at hand, and waits until they are.
     pub async fn finish(&self) {
-        let group = &self.0.group;
-        let mut round = group.net.round([], |_, _| ());
-        for member in 0..group.members() {
-            for frees in self.take_frees(member, 1) {
-                round.also(group.servers[member], |draft| draft.call(FREE, &frees));
-            }
-        }
-        while round.next().await.is_some() {}
+        self.0.frees.finish().await;
     }
 
     fn everybody(&self) -> Vec<usize> {
@@ -269,7 +251,7 @@ impl RsClient {
         let worth = match (allocated.status, swapped.status) {
             (Status::Empty, _) => {
                 self.0.empty.set(true);
-                self.report(member, 1);
+                self.0.frees.report(self.0.group.servers[member], 1);
                 return (life, Worth::Later);
             }
             (Status::Ok, Status::Ok) => {
@@ -288,25 +270,7 @@ impl RsClient {
     }
 
     fn free(&self, member: usize, addr: Option<u64>) {
-        let Some(addr) = addr.filter(|addr| *addr != Addr::NULL.0) else { return };
-        self.0.frees.borrow_mut()[member].push(addr);
-        self.report(member, FREES_AT_ONCE);
-    }
-
-    /// Reports a replica's buffers when there are so many. Nobody waits for the answer.
-    fn report(&self, member: usize, at_least: usize) {
-        let group = &self.0.group;
-        for frees in self.take_frees(member, at_least) {
-            drop(group.net.ask(group.servers[member], |draft| draft.call(FREE, &frees)));
-        }
-    }
-
-    fn take_frees(&self, member: usize, at_least: usize) -> Vec<Vec<u64>> {
-        let frees = &mut self.0.frees.borrow_mut()[member];
-        if frees.len() < at_least {
-            return Vec::new();
-        }
-        std::mem::take(frees).chunks(MAX_FREED).map(<[u64]>::to_vec).collect()
+        self.0.frees.push(self.0.group.servers[member], addr.unwrap_or(Addr::NULL.0));
     }
 
     /// Copies a block from a quorum `among` the members to one whose map is `to`. Says whether there was
@@ -356,20 +320,14 @@ fn draft_read(map: &Map, block: u64, value: bool, draft: &mut Draft) {
 
 /// Takes a buffer for a tag and a value, and installs it if the tag is greater: four operations. The
 /// last one tells the buffer's address, whatever happened before.
-fn draft_install(
-    map: &Map,
-    block: u64,
-    tag: Tag,
-    item: &[u64],
-    bytes: usize,
-    draft: &mut Draft,
-) {
+fn draft_install(map: &Map, block: u64, tag: Tag, item: &[u64], bytes: usize, draft: &mut Draft) {
     // The slot as it will be, but for the address, which comes from the next operation.
     let words = [tag.ts, tag.writer, 0, bytes as u64];
     let source = Source::Inline(Payload::of_words(&words));
     draft.op(Action::Write { addr: TAG, deref: Deref::Direct, source });
     let data = Payload::of_words(item);
-    draft.op(Op::from(Action::Allocate { pool: map.pool, data, redirect: Some(NEW) }).conditional());
+    draft
+        .op(Op::from(Action::Allocate { pool: map.pool, data, redirect: Some(NEW) }).conditional());
     draft.op(Op::from(Action::Cas(Cas {
         mode: Mode::Greater,
         target: map.slots.plus(block * SLOT),

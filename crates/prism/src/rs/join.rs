@@ -6,7 +6,7 @@ use super::{Map, RsError, call};
 use crate::client::Draft;
 use crate::cluster::{Net, Reply, all};
 use crate::op::{Action, Cas, Deref, Masks, Mode, Operand, Payload, Source, Status};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// Blocks that are copied at once.
@@ -45,10 +45,14 @@ pub async fn join(
     let lives = |_: usize, reply: &Reply| lives_of(&group, reply);
     let mut told = vec![0; group.members()];
     let (known, _) = group
-        .phase(&others, |map, draft| group.draft_lives(map, draft), |member, reply| {
-            let (words, worth) = lives(member, reply);
-            (words.as_ref().and_then(|words| words.get(member).copied()), worth)
-        })
+        .phase(
+            &others,
+            |map, draft| group.draft_lives(map, draft),
+            |member, reply| {
+                let (words, worth) = lives(member, reply);
+                (words.as_ref().and_then(|words| words.get(member).copied()), worth)
+            },
+        )
         .await?;
     for (_, words) in &known {
         told.iter_mut().zip(words).for_each(|(most, word)| *most = (*most).max(*word));
@@ -67,12 +71,7 @@ pub async fn join(
         .await?;
     // Copies are of those that know: what they acknowledge from now on goes with the new number.
     let among: Vec<usize> = knowing.into_iter().map(|(other, ())| other).collect();
-    let client = RsClient::of(
-        Rc::clone(&group),
-        0,
-        false,
-        RefCell::new(vec![Vec::new(); group.members()]),
-    );
+    let client = RsClient::of(Rc::clone(&group), 0, false);
     let (next, copied) = (Cell::new(0), Cell::new(0));
     let worker = async || {
         while next.get() < map.blocks {

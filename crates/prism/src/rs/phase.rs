@@ -60,7 +60,10 @@ enum Ballot<T> {
     /// Its answer was of no use.
     Spoilt,
     /// Its answer counts while it is in this life.
-    Cast { life: u64, value: T },
+    Cast {
+        life: u64,
+        value: T,
+    },
 }
 
 impl Group {

@@ -101,8 +101,7 @@ impl RsServer {
         let rights = Rights::READ.and(Rights::ALLOCATE);
         let limit = (config.blocks as u32).saturating_add(config.spare);
         let payload = TAG_BYTES + config.block_bytes.next_multiple_of(8);
-        let pool =
-            memory.register_pool(capability, rights, payload, limit.min(1024), limit)?;
+        let pool = memory.register_pool(capability, rights, payload, limit.min(1024), limit)?;
         let Config { blocks, block_bytes, member, members, .. } = *config;
         let map = Map { slots, blocks, block_bytes, pool, lives, member, members };
         let joined = config.new_group || !stands(Defence::JoinByCopying);
