@@ -2,6 +2,7 @@
 //! Cargo.toml as a program of its own.
 
 mod bad_input;
+mod blocks;
 mod cluster;
 mod common;
 mod direct;

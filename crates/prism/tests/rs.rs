@@ -2,153 +2,12 @@
 //! die and start again, and replicas go away and come back with or without their memory.
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
-use crate::cluster::{History, Rough, Running, Scenario, SharedHistory, World};
-use crate::cluster::{OURS, ROUGH, number_of, value_of};
-
+use crate::blocks::{ACCIDENTS, BLOCKS, Blocks, CALM, WORDS, run, run_locked};
+use crate::cluster::{Rough, World};
 use crate::common::times;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
-use tercio_prism::cluster::Cluster;
-use tercio_prism::memory::Memory;
-use tercio_prism::rng::Rng;
-use tercio_prism::rs::server::{Config, RsServer};
-use tercio_prism::rs::{Ask, Options, RsClient, RsError, Tag, join};
-use tercio_prism::zoo::{Defence, stands};
-
-pub(crate) const BLOCKS: u64 = 3;
-const WORDS: usize = 12;
-
-/// Replicas and what clients do with blocks.
-pub(crate) struct Blocks {
-    pub(crate) members: usize,
-    pub(crate) commands: u64,
-    pub(crate) options: Options,
-    pub(crate) history: SharedHistory,
-    /// Tags as they were last seen, by replica.
-    tags: RefCell<Vec<(usize, Vec<Tag>)>>,
-    seeds: RefCell<Rng>,
-}
-
-impl Blocks {
-    pub(crate) fn new(seed: u64, members: usize, commands: u64, options: Options) -> Self {
-        let history = Rc::new(RefCell::new(History::default()));
-        let seeds = RefCell::new(Rng::new(seed ^ 0xb10c));
-        Self { members, commands, options, history, tags: RefCell::default(), seeds }
-    }
-}
-
-pub(crate) fn config(member: usize, members: usize, again: bool) -> Config {
-    Config {
-        blocks: BLOCKS,
-        block_bytes: WORDS * 8,
-        spare: 60,
-        member,
-        members,
-        new_group: !again,
-        poison: true,
-    }
-}
-
-impl Scenario for Blocks {
-    type Store = RsServer;
-
-    fn server(&self, server: usize, again: bool) -> (Arc<Memory>, RsServer) {
-        let memory = Arc::new(Memory::new());
-        let config = config(server, self.members, again);
-        let store = RsServer::new(&memory, OURS, &config).unwrap();
-        (memory, store)
-    }
-
-    fn client(&self, cluster: &mut Cluster, client: usize, _again: bool) {
-        let drawn = cluster.draw();
-        let writer = if stands(Defence::Incarnations) { drawn } else { client as u64 + 1 };
-        let servers = (0..self.members).collect();
-        let rs = RsClient::new(cluster.net(), servers, writer, self.options);
-        let mut rng = Rng::new(self.seeds.borrow_mut().next_u64());
-        let (history, commands) = (Rc::clone(&self.history), self.commands);
-        cluster.net().spawn(async move {
-            for _ in 0..commands {
-                let block = rng.below(BLOCKS);
-                let put = rng.percent(50);
-                let (at, number) = history.borrow_mut().begin(block, put);
-                let words = 1 + rng.below(WORDS as u64) as usize;
-                let result = if put {
-                    rs.put(block, &value_of(number, words)).await.map(|()| Vec::new())
-                } else {
-                    rs.get(block).await
-                };
-                let history = &mut *history.borrow_mut();
-                match result {
-                    Ok(_) if put => history.end(block, at, None),
-                    Ok(value) => match number_of(&value) {
-                        Ok(got) => history.end(block, at, got),
-                        Err(why) => history.failures.push(why),
-                    },
-                    Err(why) => history.failures.push(format!("put {put}: {why}")),
-                }
-            }
-            rs.finish().await;
-        });
-    }
-
-    fn revive(&self, cluster: &mut Cluster, server: usize) {
-        if !stands(Defence::JoinByCopying) {
-            return;
-        }
-        let (net, servers) = (cluster.net().clone(), (0..self.members).collect());
-        let history = Rc::clone(&self.history);
-        let patience_ns = self.options.patience_ns;
-        cluster.net().spawn(async move {
-            if let Err(why) = join(net, servers, server, patience_ns).await {
-                history.borrow_mut().failures.push(format!("join: {why}"));
-            }
-        });
-    }
-
-    /// Tags never go back while a replica keeps its memory.
-    fn inspect(&self, servers: &[Option<Running<RsServer>>]) -> Result<(), String> {
-        let seen = &mut *self.tags.borrow_mut();
-        seen.resize(servers.len(), (0, Vec::new()));
-        for (server, (life, seen)) in servers.iter().zip(seen) {
-            let Some(server) = server else { continue };
-            let now = server.store.lock().unwrap().tags(&server.memory);
-            let memory = Arc::as_ptr(&server.memory).addr();
-            if *life == memory && seen.iter().zip(&now).any(|(before, now)| before > now) {
-                return Err(format!("a tag went back: {seen:?} {now:?}"));
-            }
-            (*life, *seen) = (memory, now);
-        }
-        Ok(())
-    }
-}
-
-pub(crate) const ACCIDENTS: Rough =
-    Rough { faults: ROUGH, client_crashes: 4, server_crashes: 4, amnesia: 50, most_crashes: 3 };
-
-/// Runs a world of blocks to its end and checks all that there is to check. Gives histories, events,
-/// states, client crashes, and server crashes.
-pub(crate) fn run(
-    seed: u64,
-    blocks: Blocks,
-    clients: usize,
-    rough: Rough,
-) -> Result<[u64; 5], String> {
-    let (members, history) = (blocks.members, Rc::clone(&blocks.history));
-    let mut world = World::new(seed, members, clients, rough, blocks);
-    world.run(600_000_000_000)?;
-    let [histories, events, states] = history.borrow().check()?;
-    // Servers notice that a client is gone by its silence, and sweep.
-    world.settle(32_000_000_000)?;
-    for running in world.servers.iter().flatten() {
-        let count = running.store.lock().unwrap().count(&running.memory);
-        if count.taken != count.written {
-            return Err(format!("buffers that nobody can reach: {count:?}"));
-        }
-    }
-    let failed = history.borrow().failures.first().cloned();
-    failed.map_or(Ok([histories, events, states, world.client_crashes, world.server_crashes]), Err)
-}
+use tercio_prism::rs::{Ask, Options, RsClient, RsError};
 
 fn many(seeds: u64, members: usize, clients: usize, options: Options, rough: Rough) -> [u64; 5] {
     let mut total = [0; 5];
@@ -190,19 +49,20 @@ fn so_does_the_papers_write_back() {
     many(times("PRISM_SEEDS", 20), 3, 4, options, ACCIDENTS);
 }
 
-/// A world in which nothing goes wrong by itself.
-pub(crate) const CALM: Rough = Rough {
-    faults: tercio_prism::transport::sim::Faults {
-        loss: 0,
-        duplicates: 0,
-        delay_ns: 1000,
-        late_ns: 0,
-    },
-    client_crashes: 0,
-    server_crashes: 0,
-    amnesia: 0,
-    most_crashes: 0,
-};
+#[test]
+fn blocks_under_locks_are_linearizable_too() {
+    let mut total = [0; 4];
+    for seed in 0..times("PRISM_SEEDS", 30) {
+        let counts = run_locked(seed, 4, ACCIDENTS);
+        let counts = counts.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        total.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    let names = ["histories", "history_events", "checker_states", "client_crashes"];
+    for (name, count) in names.iter().zip(total) {
+        println!("prism-count abdlock_{name} {count}");
+    }
+    assert!(total[3] > 0, "clients must die with locks in their hands");
+}
 
 #[test]
 fn without_a_quorum_there_is_a_clear_error() {

@@ -133,6 +133,7 @@ pub(crate) struct World<S: Scenario> {
     pub(crate) client_crashes: u64,
     pub(crate) server_crashes: u64,
     maintained_ns: u64,
+    upkeep_every_ns: u64,
 }
 
 impl<S: Scenario> World<S> {
@@ -158,6 +159,7 @@ impl<S: Scenario> World<S> {
             client_crashes: 0,
             server_crashes: 0,
             maintained_ns: 0,
+            upkeep_every_ns: 1_000_000,
         };
         for server in 0..servers {
             let running = world.start(server, false);
@@ -214,9 +216,11 @@ impl<S: Scenario> World<S> {
     /// Lets time go by, without accidents.
     pub(crate) fn settle(&mut self, ns: u64) -> Result<(), String> {
         let until_ns = self.now_ns() + ns;
+        self.upkeep_every_ns = 20_000_000;
         while self.now_ns() < until_ns || self.trouble.is_some() {
             self.event()?;
         }
+        self.upkeep_every_ns = 1_000_000;
         Ok(())
     }
 
@@ -234,7 +238,7 @@ impl<S: Scenario> World<S> {
     }
 
     fn event(&mut self) -> Result<(), String> {
-        let upkeep_ns = self.maintained_ns + 1_000_000;
+        let upkeep_ns = self.maintained_ns + self.upkeep_every_ns;
         let due = self.players.iter().filter_map(|player| player.cluster.due_ns());
         let back = match &self.trouble {
             Some((_, Trouble::Down { until_ns, .. }, _)) => *until_ns,
