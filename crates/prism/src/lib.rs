@@ -33,6 +33,7 @@ pub mod rs;
 pub mod server;
 mod sweep;
 pub mod transport;
+pub mod tx;
 pub mod wire;
 pub mod ycsb;
 pub mod zoo;

@@ -34,6 +34,16 @@ pub enum Defence {
     WriteBack,
     /// Blocks under locks: a lock ends by itself some time.
     Lease,
+    /// Transactions: a write check lets the transaction's own read check pass.
+    OwnTimestamp,
+    /// Transactions: an abort waits for earlier writes before it raises C.
+    AbortInOrder,
+    /// Transactions: RC is the slot's C, not the buffer's time stamp.
+    SlotsTimestamp,
+    /// Transactions: somebody settles what a dead client has left.
+    Janitor,
+    /// Transactions: an aborted intent cannot arrive later.
+    Poison,
 }
 
 #[cfg(feature = "zoo")]

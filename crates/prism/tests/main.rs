@@ -13,4 +13,6 @@ mod semantics;
 mod served;
 mod store;
 mod threads;
+mod transactions;
 mod transports;
+mod tx;

@@ -111,6 +111,7 @@ impl RsServer {
     fn pointers(&self, view: &MemoryView<'_>) -> Vec<Addr> {
         let slots = view.words(self.map.slots).expect("its own region");
         let words = slots.iter().skip(ADDR as usize / 8).step_by(SLOT as usize / 8);
+        let words = words.take(self.map.blocks as usize);
         words.map(|word| Addr(word.load(Acquire))).filter(|addr| !addr.is_null()).collect()
     }
 
@@ -143,7 +144,7 @@ impl RsServer {
             ts: slot[0].load(Relaxed),
             writer: slot[1].load(Relaxed),
         };
-        slots.chunks(SLOT as usize / 8).map(tag).collect()
+        slots.chunks(SLOT as usize / 8).take(self.map.blocks as usize).map(tag).collect()
     }
 }
 
