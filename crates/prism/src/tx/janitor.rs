@@ -5,6 +5,7 @@ use super::session::{TxSession, slot_words, swap};
 use super::{BUFFERS, ENTRY, SLOT, Shard, Timestamp, TxError, status};
 use crate::client::Draft;
 use crate::op::{Action, Addr, Deref, Mode, Status};
+use crate::zoo::{Defence, stands};
 
 /// Entries that one request reads.
 const ENTRIES_AT_ONCE: u64 = 128;
@@ -197,7 +198,8 @@ impl TxSession {
         let poison = [found.ts, status::ABORTED, found.home as u64, 0];
         let fill = |draft: &mut Draft| {
             let entry = home.entry(client);
-            draft.op(swap(Mode::Greater, entry, &poison, None, (0b0001, 0b1111)));
+            let poisons = if stands(Defence::Poison) { 0b1111 } else { 0 };
+            draft.op(swap(Mode::Greater, entry, &poison, None, (0b0001, poisons)));
             draft.op(swap(Mode::Equal, entry, &aborted, Some(&pending), (0b11, 0b11)));
         };
         let reply = self.ask_again(found.home, fill).await?;

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use crate::cluster::{History, Rough, Running, Scenario, SharedHistory, World};
-use crate::cluster::{OURS, ROUGH, number_of, value_of};
+use crate::cluster::{OURS, ROUGH, number_of, ops_of, value_of};
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -225,3 +225,103 @@ pub(crate) const CALM: Rough = Rough {
     amnesia: 0,
     most_crashes: 0,
 };
+
+/// A world of three replicas in which nothing happens by itself.
+fn calm() -> World<Blocks> {
+    World::new(1, 3, 0, CALM, Blocks::new(1, 3, 0, Options::default()))
+}
+
+/// A client of `calm`, which does one thing and tells what came of it.
+fn one(
+    cluster: &Cluster,
+    writer: u64,
+    put: Option<u64>,
+    result: &Rc<RefCell<Option<Result<Vec<u8>, RsError>>>>,
+) {
+    let rs = RsClient::new(cluster.net(), vec![0, 1, 2], writer, Options::default());
+    let result = Rc::clone(result);
+    cluster.net().spawn(async move {
+        let ended = match put {
+            Some(number) => rs.put(0, &value_of(number, 2)).await.map(|()| Vec::new()),
+            None => rs.get(0).await,
+        };
+        *result.borrow_mut() = Some(ended);
+    });
+}
+
+/// Reads block 0 where one replica cannot be reached.
+fn read_without(world: &mut World<Blocks>, replica: usize) -> Result<Option<u64>, String> {
+    let (reader, result) = (world.next_client(), Rc::default());
+    world.filter = Box::new(move |client, server, _| client == reader && server == replica);
+    world.visit(|cluster| one(cluster, 1000 + reader as u64, None, &result))?;
+    let value = result.borrow_mut().take().expect("it has ended");
+    number_of(&value.map_err(|error| error.to_string())?)
+}
+
+fn has_a_value(world: &World<Blocks>, server: usize) -> bool {
+    let running = world.servers[server].as_ref().expect("it runs");
+    let tags = running.store.lock().unwrap().tags(&running.memory);
+    tags[0] != Tag::ZERO
+}
+
+/// Operations of a write phase's chain.
+const WRITES: u64 = 5;
+
+/// A PUT has one acknowledgement of a replica that then loses its memory and joins again, and a second
+/// one later. A GET that asks the two others must not miss it, if it is said to be done.
+pub(crate) fn an_earlier_life_has_acknowledged() -> Result<(), String> {
+    let mut world = calm();
+    let (writer, result) = (world.next_client(), Rc::default());
+    world.filter = Box::new(move |client, server, frame| {
+        client == writer && server > 0 && ops_of(frame) == WRITES
+    });
+    let at = world.add(|cluster| one(cluster, 7, Some(1), &result));
+    world.until(|world| has_a_value(world, 0))?;
+    // The acknowledgement is on its way.
+    world.settle(1_000_000)?;
+    world.restart(0);
+    let joined = Rc::new(RefCell::new(None));
+    let place = Rc::clone(&joined);
+    world.visit(|cluster| {
+        let net = cluster.net().clone();
+        cluster.net().spawn(async move {
+            let ended = join(net, vec![0, 1, 2], 0, 10_000_000_000).await;
+            *place.borrow_mut() = Some(ended);
+        });
+    })?;
+    assert!(matches!(*joined.borrow(), Some(Ok(_))), "{joined:?}");
+    world.filter = Box::new(move |client, server, frame| {
+        client == writer && server == 2 && ops_of(frame) == WRITES
+    });
+    world.until(|_| result.borrow().is_some())?;
+    world.remove(at);
+    match read_without(&mut world, 1)? {
+        Some(1) => Ok(()),
+        got => Err(format!("a PUT that was done is gone: {got:?}")),
+    }
+}
+
+/// A client dies while a PUT is under way that has reached one replica, starts again, and its next PUT
+/// reaches the others.
+pub(crate) fn a_client_starts_again() -> Result<(), String> {
+    let again = |first: u64| if stands(Defence::Incarnations) { first + 1 } else { first };
+    let mut world = calm();
+    let (first, result) = (world.next_client(), Rc::default());
+    world.filter = Box::new(move |client, server, frame| {
+        client == first && server > 0 && ops_of(frame) == WRITES
+    });
+    let at = world.add(|cluster| one(cluster, 7, Some(1), &result));
+    world.until(|world| has_a_value(world, 0))?;
+    world.remove(at);
+    let (second, result) = (world.next_client(), Rc::default());
+    world.filter = Box::new(move |client, server, _| client == second && server == 0);
+    world.visit(|cluster| one(cluster, again(7), Some(2), &result))?;
+    assert!(matches!(*result.borrow(), Some(Ok(_))), "{result:?}");
+    let mut seen = Vec::new();
+    for replica in [0, 2, 0, 2] {
+        seen.push(read_without(&mut world, replica)?);
+    }
+    seen.dedup();
+    // The first PUT may take effect late, once.
+    if seen.len() <= 2 { Ok(()) } else { Err(format!("the block went back and forth: {seen:?}")) }
+}

@@ -134,6 +134,16 @@ pub(crate) struct World<S: Scenario> {
     pub(crate) server_crashes: u64,
     maintained_ns: u64,
     upkeep_every_ns: u64,
+    /// Frames to servers that do not arrive, by client, server and frame.
+    pub(crate) filter: Filter,
+}
+
+/// Says whether a frame of a client (by its number among all connections) to a server is lost.
+pub(crate) type Filter = Box<dyn Fn(usize, usize, &[u64]) -> bool>;
+
+/// How many operations a request has.
+pub(crate) fn ops_of(frame: &[u64]) -> u64 {
+    frame.get(4).map_or(0, |lengths| lengths >> 32)
 }
 
 impl<S: Scenario> World<S> {
@@ -160,6 +170,7 @@ impl<S: Scenario> World<S> {
             server_crashes: 0,
             maintained_ns: 0,
             upkeep_every_ns: 1_000_000,
+            filter: Box::new(|_, _, _| false),
         };
         for server in 0..servers {
             let running = world.start(server, false);
@@ -226,15 +237,47 @@ impl<S: Scenario> World<S> {
 
     /// Runs a client of its own to its end.
     pub(crate) fn visit(&mut self, spawn: impl FnOnce(&mut Cluster)) -> Result<(), String> {
+        let at = self.add(spawn);
+        let result = self.until(|world| world.players[at].cluster.running() == 0);
+        self.players.remove(at);
+        result
+    }
+
+    /// Adds a client; gives its place.
+    pub(crate) fn add(&mut self, spawn: impl FnOnce(&mut Cluster)) -> usize {
         let mut cluster = self.cluster();
         spawn(&mut cluster);
         self.players.push(Player { cluster, number: usize::MAX });
-        let rough = self.rough;
-        self.rough = Rough { client_crashes: 0, server_crashes: 0, ..rough };
-        let result = self.run(self.now_ns() + 600_000_000_000);
-        self.rough = rough;
-        self.players.retain(|player| player.number != usize::MAX);
-        result
+        self.players.len() - 1
+    }
+
+    /// The number that the next client's connections will have.
+    pub(crate) const fn next_client(&self) -> usize {
+        self.next_client
+    }
+
+    /// A client dies.
+    pub(crate) fn remove(&mut self, at: usize) {
+        self.players.remove(at);
+    }
+
+    /// A server loses its memory and starts again.
+    pub(crate) fn restart(&mut self, server: usize) {
+        let running = self.start(server, true);
+        self.servers[server] = Some(running);
+    }
+
+    /// Runs until something is so.
+    pub(crate) fn until(&mut self, so: impl Fn(&Self) -> bool) -> Result<(), String> {
+        let limit_ns = self.now_ns() + 100_000_000_000;
+        self.step_all();
+        while !so(self) {
+            if self.now_ns() > limit_ns {
+                return Err("no end in sight".into());
+            }
+            self.event()?;
+        }
+        Ok(())
     }
 
     fn event(&mut self) -> Result<(), String> {
@@ -284,6 +327,9 @@ impl<S: Scenario> World<S> {
     }
 
     fn at_server(&mut self, port: usize, frame: &[u64]) {
+        if (self.filter)(port / SERVERS, port % SERVERS, frame) {
+            return;
+        }
         // One that is down hears nothing.
         let Some(server) = &mut self.servers[port % SERVERS] else { return };
         let wire = &mut *self.wire.lock().unwrap();
