@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
 use crate::common::times;
-use crate::transactions::{ACCIDENTS, Ran, Transactions, run};
+use crate::transactions::{ACCIDENTS, Ran, Transactions, farm, rounds, run};
 
 fn many(seeds: u64, shards: usize, clients: usize, clocks_jump: u64) -> Ran {
     let mut total = Ran::default();
@@ -28,15 +28,39 @@ fn many(seeds: u64, shards: usize, clients: usize, clocks_jump: u64) -> Ran {
     total
 }
 
+/// FaRM beside it: transfers between accounts, of which the sum stays what it is, in every transaction
+/// that reads them all.
+#[test]
+fn farms_transactions_keep_the_sum() {
+    let mut total = [0; 2];
+    for seed in 0..times("PRISM_SEEDS", 30) {
+        let [committed, aborted] =
+            farm::run(seed, 2, 4).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        total = [total[0] + committed, total[1] + aborted];
+    }
+    println!("prism-count farm_committed {}", total[0]);
+    println!("prism-count farm_aborted {}", total[1]);
+    assert!(total[1] > 0, "transactions must meet");
+}
+
+/// Round trips that a caller waits for, of one read-modify-write of one key, on one shard.
+#[test]
+fn a_transaction_takes_the_round_trips_of_the_paper() {
+    let (tx, farm) = rounds();
+    println!("prism-tx round trips of a read-modify-write: {tx}, FaRM's: {farm}");
+    // Execute, prepare, commit; FaRM: index, object, lock, update.
+    assert_eq!((tx, farm), (3, 4));
+}
+
 #[test]
 fn transactions_are_serializable_on_one_shard() {
-    let total = many(times("PRISM_SEEDS", 60), 1, 4, 0);
+    let total = many(times("PRISM_SEEDS", 100), 1, 4, 0);
     assert!(total.client_crashes > 0 && total.settled > 0 && total.found > 0, "{total:?}");
 }
 
 #[test]
 fn so_they_are_on_three() {
-    let total = many(times("PRISM_SEEDS", 60), 3, 4, 0);
+    let total = many(times("PRISM_SEEDS", 100), 3, 4, 0);
     assert!(total.client_crashes > 0 && total.settled > 0 && total.found > 0, "{total:?}");
 }
 

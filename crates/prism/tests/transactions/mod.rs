@@ -1,6 +1,8 @@
 //! Clients of transactions in a simulated world.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod farm;
+
 use crate::cluster::{OURS, ROUGH, Rough, Running, Scenario, World, number_of, value_of};
 
 use std::cell::{Cell, RefCell};
@@ -310,4 +312,25 @@ fn replay(all: &mut [Done], contents: &BTreeMap<u64, u64>) -> Result<(), String>
         }
     }
     Ok(())
+}
+
+/// The round trips of one read-modify-write, here and of FaRM.
+pub(crate) fn rounds() -> (u64, u64) {
+    let mut world = World::new(1, 1, 0, crate::blocks::CALM, Transactions::new(1, 1, 0));
+    let counted = Rc::new(Cell::new(0));
+    let place = Rc::clone(&counted);
+    let spawned = world.visit(|cluster| {
+        let net = cluster.net().clone();
+        cluster.net().spawn(async move {
+            let mut session = TxSession::open(net, vec![0], Options::default()).await.unwrap();
+            let result = session.run(async |tx| {
+                let value = tx.read(3).await?.unwrap_or_else(|| value_of(0, WORDS));
+                tx.write(3, &value).await
+            });
+            result.await.unwrap();
+            place.set(session.counts().rounds);
+        });
+    });
+    spawned.unwrap();
+    (counted.get(), farm::rounds())
 }
