@@ -205,7 +205,7 @@ impl LockClient {
             .phase(
                 &locked,
                 |map, draft| draft_write(map, block, mine, &header, draft),
-                |reply| written(reply),
+                written,
             )
             .await;
         let written = match written {
