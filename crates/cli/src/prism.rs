@@ -20,7 +20,7 @@ use tercio_prism::kv::prism::PrismClient;
 use tercio_prism::kv::server::{Config, KvServer};
 use tercio_prism::memory::Memory;
 use tercio_prism::op::Capability;
-use tercio_prism::server::{Options, Server};
+use tercio_prism::server::{Options, Server, run_together};
 use tercio_prism::transport::Endpoint;
 use tercio_prism::ycsb::Workload;
 
@@ -72,6 +72,9 @@ pub(crate) struct ServeArgs {
     /// Bytes of such an object
     #[arg(long, hide = true, default_value_t = 512)]
     value: usize,
+    /// What is measured: kv, rs (replicated blocks) or tx (transactions)
+    #[arg(long, hide = true, default_value = "kv")]
+    measured: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -193,6 +196,9 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
                 args.shm.as_ref().ok_or_else(|| Failure::Usage("--shm is missing".into()))?;
             let transport = prism::Transport::of_name(&args.transport)
                 .ok_or_else(|| Failure::Usage("no such transport".into()))?;
+            if args.measured != "kv" {
+                return measured_group(args, objects, (transport, path), options, &stop);
+            }
             let made = prism::server::make(objects, args.value, (transport, path), options);
             let (server, served) = made.map_err(Failure::new)?;
             output::line(&serde_json::to_string(&served).map_err(Failure::new)?);
@@ -201,6 +207,21 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
         None => store(args, options)?,
     };
     server.run(&stop, &AtomicU64::new(0)).map_err(Failure::new)
+}
+
+/// Serves what `tercio bench prism fig6` and the like measure, until it is stopped.
+fn measured_group(
+    args: &ServeArgs,
+    objects: u32,
+    at: (prism::Transport, &Path),
+    options: Options,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let transactions = args.measured == "tx";
+    let made = prism::groups::make(transactions, (objects, args.value), at, options);
+    let (mut servers, served) = made.map_err(Failure::new)?;
+    output::line(&serde_json::to_string(&served).map_err(Failure::new)?);
+    run_together(&mut servers, stop).map_err(Failure::new)
 }
 
 fn store(args: &ServeArgs, options: Options) -> Result<Server, Failure> {
