@@ -1,5 +1,7 @@
 //! `tercio prism ...`: remote memory with a key-value store on it, served and used.
 
+mod groups;
+
 use crate::failure::Failure;
 use crate::{output, stop};
 use clap::ValueEnum;
@@ -32,6 +34,12 @@ pub(crate) enum Command {
     Kv(KvArgs),
     /// Put a YCSB load on a store that is being served
     Bench(BenchArgs),
+    /// Replicated blocks (PRISM-RS): serve a replica, read and write blocks
+    #[command(subcommand)]
+    Rs(groups::RsCommand),
+    /// Transactions over keys (PRISM-TX): serve a shard, read and write keys
+    #[command(subcommand)]
+    Tx(groups::TxCommand),
 }
 
 #[derive(Debug, clap::Args)]
@@ -166,6 +174,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Serve(args) => serve(args),
         Command::Kv(args) => kv(args),
         Command::Bench(args) => load(args),
+        Command::Rs(command) => groups::rs(command),
+        Command::Tx(command) => groups::tx(command),
     }
 }
 
@@ -233,12 +243,7 @@ fn store(args: &ServeArgs, options: Options) -> Result<Server, Failure> {
     if endpoints.is_empty() {
         endpoints.push(Endpoint::Udp(DEFAULT_UDP.into()));
     }
-    let remote = args.udp.iter().chain(&args.tcp).find(|address| !address.ip().is_loopback());
-    if let Some(address) = remote {
-        output::error(&format!(
-            "note: {address} is reachable for others, and requests carry the capability in the clear"
-        ));
-    }
+    warn_of_others(args.udp.iter().chain(&args.tcp));
     // A delay is to be felt: who reads by himself would not.
     let publish = args.shm.is_some() && !args.no_direct && options.delay_ns == 0;
     let memory = if publish { Memory::published().map_err(Failure::new)? } else { Memory::new() };
@@ -263,6 +268,15 @@ fn store(args: &ServeArgs, options: Options) -> Result<Server, Failure> {
         output::line(&format!("the capability is in {}; end with Ctrl-C", serving.key_file));
     })?;
     Ok(Server::new(engine, ports, options))
+}
+
+/// Says so where an address can be reached from elsewhere.
+fn warn_of_others<'a>(mut addresses: impl Iterator<Item = &'a SocketAddr>) {
+    if let Some(address) = addresses.find(|address| !address.ip().is_loopback()) {
+        output::error(&format!(
+            "note: {address} is reachable for others, and requests carry the capability in the clear"
+        ));
+    }
 }
 
 /// From the system, as keys are.

@@ -202,11 +202,7 @@ impl LockClient {
         let mut header = vec![tag.ts, tag.writer, new.len() as u64];
         put_bytes(&mut header, new);
         let written = self
-            .phase(
-                &locked,
-                |map, draft| draft_write(map, block, mine, &header, draft),
-                written,
-            )
+            .phase(&locked, |map, draft| draft_write(map, block, mine, &header, draft), written)
             .await;
         let written = match written {
             Ok((written, _)) => written.iter().all(|(_, written)| *written),

@@ -126,6 +126,14 @@ impl TxSession {
         self.counts.get()
     }
 
+    /// How many bytes a value has.
+    ///
+    /// # Errors
+    /// When the first shard cannot be reached.
+    pub async fn value_bytes(&self) -> Result<usize, TxError> {
+        Ok(self.shard(0).await?.value_bytes)
+    }
+
     /// The client's number.
     #[must_use]
     pub const fn number(&self) -> u64 {
