@@ -65,3 +65,10 @@ impl Frees {
         while round.next().await.is_some() {}
     }
 }
+
+/// Stragglers of a client that has gone bring more; whoever comes last reports them.
+impl Drop for Frees {
+    fn drop(&mut self) {
+        (0..self.net.servers()).for_each(|server| self.report(server, 1));
+    }
+}

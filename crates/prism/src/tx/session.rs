@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 /// Attempts of [`TxSession::run`].
 const MAX_ATTEMPTS: u32 = 10_000;
+/// How often it waits for free buffers.
+const MAX_WAITS: u32 = 2_000;
 /// The first wait after an abort, and the longest, in nanoseconds.
 const FIRST_WAIT_NS: u64 = 2_000;
 const MAX_WAIT_NS: u64 = 1_000_000;
@@ -152,7 +154,8 @@ impl TxSession {
         Tx { session: self, sets: Sets::default() }
     }
 
-    /// Runs a transaction again until it commits; gives what it gave, and its place in the order.
+    /// Runs a transaction again until it commits; gives what it gave, and its place in the order. Waits
+    /// where there are no free buffers.
     ///
     /// # Errors
     /// What `body` says, but for [`TxError::Aborted`]; or when it cannot be committed.
@@ -160,7 +163,7 @@ impl TxSession {
         &mut self,
         mut body: impl AsyncFnMut(&mut Tx<'_>) -> Result<T, TxError>,
     ) -> Result<(T, Timestamp), TxError> {
-        let mut wait_ns = FIRST_WAIT_NS;
+        let (mut wait_ns, mut waits) = (FIRST_WAIT_NS, 0);
         for _ in 0..MAX_ATTEMPTS {
             let mut tx = self.begin();
             let result = match body(&mut tx).await {
@@ -169,6 +172,10 @@ impl TxSession {
             };
             match result {
                 Err(TxError::Aborted) => {}
+                // The server posts more of them now and then.
+                Err(TxError::NoRoom) if waits < MAX_WAITS => {
+                    (wait_ns, waits) = (MAX_WAIT_NS, waits + 1);
+                }
                 result => return result,
             }
             let wait = self.rng.borrow_mut().below(wait_ns);
