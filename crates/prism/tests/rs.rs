@@ -77,8 +77,10 @@ fn without_a_quorum_there_is_a_clear_error() {
             cluster.net().spawn(async move {
                 let put = rs.put(1, &[5; 8]).await;
                 result.borrow_mut().push(put);
-                result.borrow_mut().push(rs.put(BLOCKS, &[5; 8]).await);
-                result.borrow_mut().push(rs.put(0, &[5; WORDS * 8 + 1]).await);
+                let put = rs.put(BLOCKS, &[5; 8]).await;
+                result.borrow_mut().push(put);
+                let put = rs.put(0, &[5; WORDS * 8 + 1]).await;
+                result.borrow_mut().push(put);
             });
         })
         .unwrap();

@@ -108,6 +108,8 @@ pub struct Served {
     pub pilaf: String,
     /// What opens the memory that single operations are measured on.
     pub plain: String,
+    /// What opens the calls that echo.
+    pub echo: String,
     /// The address of a region of `objects` objects of [`Served::stride`] bytes.
     pub region: u64,
     /// The address of a table of pointers to them.

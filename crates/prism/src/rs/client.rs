@@ -149,7 +149,7 @@ impl RsClient {
         let all = self.everybody();
         let (held, _) = self.read(block, false, &all).await?;
         let newest = held.iter().map(|(_, held)| held.tag.ts).max().expect("a quorum is somebody");
-        let ts = newest.max(self.0.last_ts.get()) + 1;
+        let ts = Tag::after(newest, self.0.last_ts.get())?;
         self.0.last_ts.set(ts);
         self.write(block, Tag { ts, writer: self.0.writer }, value).await?;
         self.count(|counts| counts.operations += 1);

@@ -2,7 +2,7 @@
 
 use super::client::RsClient;
 use super::phase::{Ask, Group, Worth};
-use super::{Map, RsError, call};
+use super::{Map, RsError, Tag, call};
 use crate::client::Draft;
 use crate::cluster::{Net, Reply, all};
 use crate::op::{Action, Cas, Deref, Masks, Mode, Operand, Payload, Source, Status};
@@ -57,7 +57,7 @@ pub async fn join(
     for (_, words) in &known {
         told.iter_mut().zip(words).for_each(|(most, word)| *most = (*most).max(*word));
     }
-    let life = told[member] + 1;
+    let life = Tag::after(told[member], 0)?;
     told[member] = life;
     let (knowing, _) = group
         .phase(

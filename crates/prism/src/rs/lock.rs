@@ -29,7 +29,7 @@ use std::io;
 use std::rc::Rc;
 
 /// Before a block: its lock (owner, end of the lease), its tag, and how many bytes of it are used.
-pub(crate) const HEADER: u64 = 40;
+const HEADER: u64 = 40;
 const TAG: u64 = 16;
 /// Attempts of one operation before it gives up.
 const MAX_ATTEMPTS: u32 = 10_000;
@@ -194,7 +194,7 @@ impl LockClient {
         let newest = held.into_iter().map(|(_, held)| held).max_by_key(|(tag, _)| *tag);
         let (mut tag, held) = newest.expect("a quorum is somebody");
         if value.is_some() {
-            let ts = tag.ts.max(shared.last_ts.get()) + 1;
+            let ts = Tag::after(tag.ts, shared.last_ts.get())?;
             shared.last_ts.set(ts);
             tag = Tag { ts, writer: shared.name };
         }

@@ -67,6 +67,11 @@ impl Tag {
     pub const ZERO: Self = Self { ts: 0, writer: 0 };
     pub(crate) const WORDS: usize = 2;
 
+    /// A time stamp above both.
+    pub(crate) fn after(newest: u64, last: u64) -> Result<u64, RsError> {
+        newest.max(last).checked_add(1).ok_or(RsError::Exhausted)
+    }
+
     pub(crate) const fn of(words: &[u64]) -> Option<Self> {
         match words {
             [ts, writer, ..] => Some(Self { ts: *ts, writer: *writer }),
@@ -99,6 +104,9 @@ pub enum RsError {
     /// Others hold the lock again and again.
     #[error("others hold the lock; gave up after {0} attempts")]
     Contended(u32),
+    /// Nothing was done.
+    #[error("a replica knows a time stamp behind which there is none")]
+    Exhausted,
     /// Memory operations failed as they cannot in a store that is well.
     #[error("the replica's memory is not as it should be: {0}")]
     Fault(Status),
@@ -145,7 +153,7 @@ impl Map {
             && (1..=MAX_MEMBERS as u64).contains(&members)
             && member < members
             && blocks > 0
-            && blocks < Addr::MAX_OFFSET / (MAX_BLOCK as u64 + lock::HEADER)
+            && blocks < Addr::MAX_OFFSET / (2 * MAX_BLOCK as u64)
             && Addr(slots).offset() == 0
             && Addr(lives).offset() == 0;
         sensible.then_some(Self {

@@ -2,7 +2,7 @@
 
 use super::commit::{install, settle, words};
 use super::session::{TxSession, slot_words, swap};
-use super::{BUFFERS, ENTRY, SLOT, Shard, Timestamp, TxError, status};
+use super::{BUFFERS, ENTRY, MAX_CLIENTS, SLOT, Shard, Timestamp, TxError, status};
 use crate::client::Draft;
 use crate::op::{Action, Addr, Deref, Mode, Status};
 use crate::zoo::{Defence, stands};
@@ -111,7 +111,7 @@ impl TxSession {
         let count = |draft: &mut Draft| draft.op(read(shard.entry(0), 16));
         let reply = self.ask_again(at, count).await?;
         let Some([counts]) = reply.answer().take() else { return Err(TxError::Confused) };
-        let clients = words::<2>(&counts)?[1];
+        let clients = words::<2>(&counts)?[1].min(MAX_CLIENTS - 1);
         let mut intents = Vec::new();
         let mut next = 1;
         while next <= clients {

@@ -106,7 +106,7 @@ impl TxSession {
         };
         // Asked again, it costs a number and nothing else.
         let reply = session.ask_again(0, count).await?;
-        session.client = word(&reply)? + 1;
+        session.client = word(&reply)?.saturating_add(1);
         if session.client >= MAX_CLIENTS {
             return Err(TxError::NoMoreClients);
         }
@@ -319,7 +319,7 @@ impl TxSession {
                     } else {
                         // At first at once: most are settled by the next round trip.
                         self.net.sleep(wait_ns).await;
-                        wait_ns = (wait_ns * 2).clamp(1000, self.options.janitor_ns / 4 + 1);
+                        wait_ns = (wait_ns * 2).max(4000).min(self.options.janitor_ns / 4 + 1);
                     }
                 }
                 _ => (since, wait_ns) = (Some((pw, now_ns)), 0),

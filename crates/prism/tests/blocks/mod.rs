@@ -231,13 +231,11 @@ fn calm() -> World<Blocks> {
     World::new(1, 3, 0, CALM, Blocks::new(1, 3, 0, Options::default()))
 }
 
+/// What came of an operation, when it has ended.
+type Told = Rc<RefCell<Option<Result<Vec<u8>, RsError>>>>;
+
 /// A client of `calm`, which does one thing and tells what came of it.
-fn one(
-    cluster: &Cluster,
-    writer: u64,
-    put: Option<u64>,
-    result: &Rc<RefCell<Option<Result<Vec<u8>, RsError>>>>,
-) {
+fn one(cluster: &Cluster, writer: u64, put: Option<u64>, result: &Told) {
     let rs = RsClient::new(cluster.net(), vec![0, 1, 2], writer, Options::default());
     let result = Rc::clone(result);
     cluster.net().spawn(async move {

@@ -119,6 +119,8 @@ enum Trouble {
     Reviving(Cluster),
 }
 
+type Ill<S> = (usize, Trouble, Option<Running<S>>);
+
 pub(crate) struct World<S: Scenario> {
     pub(crate) scenario: S,
     pub(crate) servers: Vec<Option<Running<S::Store>>>,
@@ -129,7 +131,7 @@ pub(crate) struct World<S: Scenario> {
     next_client: usize,
     epoch: u32,
     /// The server that is not well; its memory, where it kept that.
-    trouble: Option<(usize, Trouble, Option<Running<S::Store>>)>,
+    trouble: Option<Ill<S::Store>>,
     pub(crate) client_crashes: u64,
     pub(crate) server_crashes: u64,
     maintained_ns: u64,
