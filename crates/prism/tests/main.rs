@@ -8,6 +8,7 @@ mod common;
 mod direct;
 mod growth;
 mod kv;
+mod processes;
 mod rs;
 mod semantics;
 mod served;
