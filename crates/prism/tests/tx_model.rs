@@ -27,12 +27,9 @@ struct Rules {
     poison: bool,
 }
 
+#[rustfmt::skip]
 const SOUND: Rules = Rules {
-    own_timestamp: true,
-    abort_in_order: true,
-    slots_timestamp: true,
-    janitor: true,
-    poison: true,
+    own_timestamp: true, abort_in_order: true, slots_timestamp: true, janitor: true, poison: true,
 };
 
 /// Keys read and keys written, as bits.
@@ -352,8 +349,8 @@ impl Model<'_> {
             if !seen.insert(state) {
                 continue;
             }
-            if let Some(slot) = state.slots.iter().find(|s| s.pw < s.c || s.value > s.c) {
-                return Err(format!("{slot:?} in {state:?}"));
+            if state.slots.iter().any(|slot| slot.pw < slot.c || slot.value > slot.c) {
+                return Err(format!("no such slot can be: {state:?}"));
             }
             let next = self.next(&state);
             if next.is_empty() {
@@ -456,8 +453,7 @@ fn explore(rules: Rules, scenarios: &[(&str, &[Plan], u8)]) -> Result<Explored, 
             total.ends += explored.ends;
             total.commits += explored.commits;
         }
-        let (states, ends) = (total.states - before.states, total.ends - before.ends);
-        println!("prism-model {name}: {states} states, {ends} ends");
+        println!("prism-model {name}: {} states", total.states - before.states);
     }
     Ok(total)
 }
@@ -480,12 +476,10 @@ fn goes_wrong(name: &str, rules: Rules) {
 /// Literally, no transaction that reads what it writes ever commits.
 #[test]
 fn the_own_timestamp() {
-    let rules = Rules { own_timestamp: false, ..SOUND };
-    let total = explore(rules, &SCENARIOS[..1]).unwrap_or_else(|why| panic!("{why}"));
-    assert_eq!(total.commits, 0);
+    let commits = |rules| explore(rules, &SCENARIOS[..1]).unwrap_or_else(|why| panic!("{why}"));
+    let total = commits(Rules { own_timestamp: false, ..SOUND });
+    assert!(total.commits == 0 && commits(SOUND).commits > 0);
     println!("prism-zoo model, TS > PR: caught: 0 commits in {} ends", total.ends);
-    let sound = explore(SOUND, &SCENARIOS[..1]).unwrap_or_else(|why| panic!("{why}"));
-    assert!(sound.commits > 0);
 }
 
 #[test]
@@ -495,7 +489,7 @@ fn the_order_of_aborts() {
 
 #[test]
 fn the_slots_timestamp() {
-    // Nothing wrong is read: but a key whose last writer aborted can never be read again.
+    // Nothing wrong is read; but a key whose last writer aborted is never validated again.
     let rules = Rules { slots_timestamp: false, ..SOUND };
     let read_again = [("after an abort", &[plan(Y, X | Y), plan(Y, Y), plan(X, 0)][..], 0)];
     let [literal, sound] = [rules, SOUND]
@@ -505,11 +499,7 @@ fn the_slots_timestamp() {
 }
 
 #[test]
-fn the_janitor() {
+fn the_janitor_and_the_poison() {
     goes_wrong("no janitor", Rules { janitor: false, ..SOUND });
-}
-
-#[test]
-fn the_poison() {
     goes_wrong("intents come after their abort", Rules { poison: false, ..SOUND });
 }

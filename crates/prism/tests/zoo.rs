@@ -7,7 +7,6 @@ mod common;
 mod served;
 mod store;
 mod transactions;
-mod tx_model;
 
 use blocks::{ACCIDENTS, Blocks};
 use cluster::Rough;

@@ -1,39 +1,40 @@
 //! Prepare, commit, abort.
 
-use super::session::{Sets, Tx, TxSession, slot_words, swap};
-use super::{BUFFERS, C, MAX_WRITES, Shard, Timestamp, TxError, status};
+use super::chain::{draft_abort, draft_decide, draft_install, draft_prepare, settle};
+use super::session::{Sets, Tx, TxSession, slot_words};
+use super::{MAX_WRITES, Shard, Timestamp, TxError, status};
 use crate::client::Draft;
 use crate::cluster::{Reply, Round};
 use crate::kv::put_bytes;
-use crate::op::{Action, Addr, Deref, MAX_BODY, MAX_OPS, Mode, Op, Payload, Source, Status};
+use crate::op::{Addr, MAX_BODY, MAX_OPS, Status};
 use crate::wire::Outcome;
 use crate::zoo::{Defence, stands};
 use std::collections::BTreeMap;
 
 /// A transaction's part on one shard.
 #[derive(Debug, Default)]
-struct Share {
-    reads: Vec<Read>,
-    writes: Vec<Write>,
+pub(super) struct Share {
+    pub(super) reads: Vec<Read>,
+    pub(super) writes: Vec<Write>,
     /// The new buffers with the values, until they are sent.
-    items: Vec<Vec<u64>>,
+    pub(super) items: Vec<Vec<u64>>,
     /// Whether the shard said how its prepare went.
     answered: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Read {
-    key: u64,
-    rc: u64,
+pub(super) struct Read {
+    pub(super) key: u64,
+    pub(super) rc: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write {
-    key: u64,
+    pub(super) key: u64,
     /// The PW that the check found and replaced.
     prev: Option<u64>,
     /// The new buffer.
-    addr: u64,
+    pub(super) addr: u64,
 }
 
 /// Installs that are under way, of a transaction that has committed.
@@ -402,101 +403,4 @@ pub(super) fn words<const N: usize>(outcome: &Outcome<'_>) -> Result<[u64; N], T
         Status::Ok | Status::Miss => outcome.data.words().try_into().map_err(|_| TxError::Confused),
         fault => Err(TxError::Fault(fault)),
     }
-}
-
-/// The read checks; then, where something is written: the intent with its buffers, and the write checks,
-/// each only if what is before it went well.
-fn draft_prepare(
-    shard: &Shard,
-    client: u64,
-    ts: u64,
-    home: usize,
-    share: &Share,
-    draft: &mut Draft,
-) {
-    for read in &share.reads {
-        let words = [read.rc, ts];
-        draft.op(swap(Mode::Greater, shard.slot(read.key), &words, None, (0b11, 0b11)));
-    }
-    if share.writes.is_empty() {
-        return;
-    }
-    let entry = shard.entry(client);
-    let intent = [ts, status::PENDING, home as u64, 0];
-    draft.op(swap(Mode::Greater, entry, &intent, None, (0b0001, 0b1111)));
-    let buffers = [ts, 0, 0, 0, 0, 0, 0, 0];
-    let source = Source::Inline(Payload::of_words(&buffers));
-    let write = Action::Write { addr: entry.plus(BUFFERS), deref: Deref::Direct, source };
-    draft.op(Op::from(write).conditional());
-    for (i, item) in share.items.iter().enumerate() {
-        let data = Payload::of_words(item);
-        let redirect = Some(entry.plus(BUFFERS + 8 * (i as u64 + 1)));
-        draft.op(Op::from(Action::Allocate { pool: shard.pool, data, redirect }).conditional());
-    }
-    for write in &share.writes {
-        let words = [ts, 0, 0, 0];
-        let check = swap(Mode::Greater, shard.slot(write.key), &words, None, (0b0001, 0b0001));
-        draft.op(Op::from(check).conditional());
-    }
-    draft.op(read_buffers(entry));
-}
-
-fn read_buffers(entry: Addr) -> Action<'static> {
-    Action::Read { addr: entry.plus(BUFFERS), len: 64, deref: Deref::Direct, redirect: None }
-}
-
-/// Installs a new buffer, if C is lower.
-pub(super) fn install<'a>(shard: &Shard, key: u64, new: &'a [u64; 2]) -> Action<'a> {
-    swap(Mode::Greater, shard.slot(key).plus(C), new, None, (0b01, 0b11))
-}
-
-/// Raises C without a new buffer, if it is what it is said to be.
-pub(super) fn settle<'a>(
-    shard: &Shard,
-    key: u64,
-    from: &'a [u64; 1],
-    to: &'a [u64; 1],
-) -> Action<'a> {
-    let target = shard.slot(key).plus(C);
-    if stands(Defence::AbortInOrder) {
-        swap(Mode::Equal, target, to, Some(from), (1, 1))
-    } else {
-        swap(Mode::Greater, target, to, None, (1, 1))
-    }
-}
-
-/// The decision, then the installs, if it was made now: a guard before each but the first, for an install
-/// that misses must not keep the next from running.
-fn draft_decide(shard: &Shard, client: u64, ts: u64, writes: &[Write], draft: &mut Draft) {
-    let entry = shard.entry(client);
-    let (pending, committed) = ([ts, status::PENDING], [ts, status::COMMITTED | status::DONE]);
-    draft.op(swap(Mode::Equal, entry, &committed, Some(&pending), (0b11, 0b11)));
-    for (i, write) in writes.iter().enumerate() {
-        if i > 0 {
-            draft.op(swap(Mode::Equal, entry, &committed, Some(&committed), (0b11, 0)));
-        }
-        let new = [ts, write.addr];
-        draft.op(Op::from(install(shard, write.key, &new)).conditional());
-    }
-}
-
-/// The installs of a transaction that is known to have committed, on a shard that is not its home.
-fn draft_install(shard: &Shard, client: u64, ts: u64, writes: &[Write], draft: &mut Draft) {
-    for write in writes {
-        let new = [ts, write.addr];
-        draft.op(install(shard, write.key, &new));
-    }
-    let (pending, done) = ([ts, status::PENDING], [ts, status::COMMITTED | status::DONE]);
-    draft.op(swap(Mode::Equal, shard.entry(client), &done, Some(&pending), (0b11, 0b11)));
-}
-
-/// Keeps an intent from coming, or marks the one that is there as aborted; and its buffers. It is not
-/// done: until the keys are settled, it has to be found.
-fn draft_abort(shard: &Shard, client: u64, ts: u64, home: usize, draft: &mut Draft) {
-    let entry = shard.entry(client);
-    let (pending, aborted) = ([ts, status::PENDING], [ts, status::ABORTED]);
-    let poison = [ts, status::ABORTED, home as u64, 0];
-    draft.op(swap(Mode::Greater, entry, &poison, None, (0b0001, 0b1111)));
-    draft.op(swap(Mode::Equal, entry, &aborted, Some(&pending), (0b11, 0b11)));
-    draft.op(read_buffers(entry));
 }

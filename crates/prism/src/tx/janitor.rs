@@ -1,6 +1,7 @@
 //! Settles what others have prepared and not finished.
 
-use super::commit::{install, settle, words};
+use super::chain::{install, settle};
+use super::commit::words;
 use super::session::{TxSession, slot_words, swap};
 use super::{BUFFERS, ENTRY, MAX_CLIENTS, SLOT, Shard, Timestamp, TxError, status};
 use crate::client::Draft;

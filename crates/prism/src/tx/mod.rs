@@ -40,6 +40,7 @@
 //! was so a while ago, unless clocks agree to within a transaction's length. Shards are not replicated:
 //! a server that loses its memory loses its keys, and clients are told ([`TxError::MemoryLost`]).
 
+mod chain;
 mod commit;
 pub mod farm;
 mod janitor;
