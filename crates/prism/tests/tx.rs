@@ -7,7 +7,7 @@ use crate::transactions::{ACCIDENTS, Ran, Transactions, farm, rounds, run};
 
 fn many(seeds: u64, shards: usize, clients: usize, clocks_jump: u64) -> Ran {
     let mut total = Ran::default();
-    for seed in 0..seeds {
+    for seed in times("PRISM_FROM", 0)..seeds {
         let mut transactions = Transactions::new(seed, shards, 12);
         transactions.clocks_jump = clocks_jump;
         let ran = run(seed, transactions, clients, ACCIDENTS);

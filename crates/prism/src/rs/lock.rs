@@ -164,9 +164,9 @@ impl LockClient {
         if value.is_some_and(|value| value.len() > map.block_bytes) {
             return Err(RsError::TooLong(map.block_bytes));
         }
-        let mut wait_ns = FIRST_WAIT_NS;
+        let (mut wait_ns, mut own) = (FIRST_WAIT_NS, None);
         for _ in 0..MAX_ATTEMPTS {
-            if let Some(value) = self.attempt(block, value).await? {
+            if let Some(value) = self.attempt(block, value, &mut own).await? {
                 return Ok(value);
             }
             shared.contended.set(shared.contended.get() + 1);
@@ -177,8 +177,15 @@ impl LockClient {
         Err(RsError::Contended(MAX_ATTEMPTS))
     }
 
-    /// The four round trips. `None` when others held the lock, or took it away.
-    async fn attempt(&self, block: u64, value: Option<&[u8]>) -> Result<Option<Vec<u8>>, RsError> {
+    /// The four round trips. `None` when others held the lock, or took it away. `own` is the tag of a
+    /// PUT from its first write on: an attempt that lost its lock may have been seen, and a second tag
+    /// would let its value take effect twice.
+    async fn attempt(
+        &self,
+        block: u64,
+        value: Option<&[u8]>,
+        own: &mut Option<Tag>,
+    ) -> Result<Option<Vec<u8>>, RsError> {
         let shared = &*self.0;
         let now_ns = shared.group.net.now_ns();
         let ends = (now_ns + shared.options.lease_ns).max(shared.last_lease.get() + 1);
@@ -192,13 +199,17 @@ impl LockClient {
         let (held, _) =
             self.phase(&locked, |map, draft| draft_read(map, block, draft), read).await?;
         let newest = held.into_iter().map(|(_, held)| held).max_by_key(|(tag, _)| *tag);
-        let (mut tag, held) = newest.expect("a quorum is somebody");
-        if value.is_some() {
-            let ts = Tag::after(tag.ts, shared.last_ts.get())?;
+        let (newest, held) = newest.expect("a quorum is somebody");
+        if value.is_some() && own.is_none() {
+            let ts = Tag::after(newest.ts, shared.last_ts.get())?;
             shared.last_ts.set(ts);
-            tag = Tag { ts, writer: shared.name };
+            *own = Some(Tag { ts, writer: shared.name });
         }
-        let new = value.unwrap_or(&held);
+        // One that is newer than this PUT's stays.
+        let (tag, new) = match (value, *own) {
+            (Some(value), Some(own)) if own > newest => (own, value),
+            _ => (newest, &held[..]),
+        };
         let mut header = vec![tag.ts, tag.writer, new.len() as u64];
         put_bytes(&mut header, new);
         let written = self

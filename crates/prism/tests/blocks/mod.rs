@@ -25,7 +25,7 @@ pub(crate) struct Blocks {
     pub(crate) options: Options,
     pub(crate) history: SharedHistory,
     /// Tags as they were last seen, by replica.
-    tags: RefCell<Vec<(usize, Vec<Tag>)>>,
+    tags: RefCell<Vec<(u32, Vec<Tag>)>>,
     seeds: RefCell<Rng>,
 }
 
@@ -95,11 +95,10 @@ impl Scenario for Blocks {
         for (server, (life, seen)) in servers.iter().zip(seen) {
             let Some(server) = server else { continue };
             let now = server.store.lock().unwrap().tags(&server.memory);
-            let memory = Arc::as_ptr(&server.memory).addr();
-            if *life == memory && seen.iter().zip(&now).any(|(before, now)| before > now) {
+            if *life == server.epoch && seen.iter().zip(&now).any(|(before, now)| before > now) {
                 return Err(format!("a tag went back: {seen:?} {now:?}"));
             }
-            (*life, *seen) = (memory, now);
+            (*life, *seen) = (server.epoch, now);
         }
         Ok(())
     }

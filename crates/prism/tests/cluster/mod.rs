@@ -69,6 +69,8 @@ impl Link for SimLink {
 pub(crate) struct Running<S> {
     pub(crate) memory: Arc<Memory>,
     pub(crate) store: Arc<Mutex<S>>,
+    /// Different each time that a server starts.
+    pub(crate) epoch: u32,
     engine: Engine,
 }
 
@@ -192,7 +194,7 @@ impl<S: Scenario> World<S> {
         self.epoch += 1;
         let mut engine = Engine::new(Arc::clone(&memory), 0, self.epoch * 1000);
         engine.serve(OURS, Box::new(Shared(Arc::clone(&store))));
-        Running { memory, store, engine }
+        Running { memory, store, epoch: self.epoch, engine }
     }
 
     /// A new client's connections.

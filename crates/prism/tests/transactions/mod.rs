@@ -217,7 +217,8 @@ pub(crate) fn run(
     let (shards, options) = (transactions.shards, transactions.options);
     let log = Rc::clone(&transactions.log);
     let mut world = World::new(seed, shards, clients, rough, transactions);
-    world.run(60_000_000_000)?;
+    let ended = world.run(60_000_000_000);
+    ended.map_err(|why| format!("{why}: {}", left_behind(&world, &log.borrow())))?;
     world.settle(2_000_000_000)?;
     // Somebody settles what dead clients have left.
     let failed = Rc::clone(&log);
@@ -253,6 +254,16 @@ pub(crate) fn run(
         client_crashes: world.client_crashes,
         server_crashes: world.server_crashes,
     })
+}
+
+/// What a run that does not end is like.
+fn left_behind(world: &World<Transactions>, log: &Log) -> String {
+    let shards = world.servers.iter().flatten().map(|running| {
+        let store = running.store.lock().unwrap();
+        let memory = &running.memory;
+        format!("{:?} {:?}", store.contents(memory), store.decisions(memory))
+    });
+    format!("open {:?}, shards {:?}", log.open, shards.collect::<Vec<_>>())
 }
 
 /// What dead clients had committed, and the keys' values; nothing is left unsettled.

@@ -259,29 +259,27 @@ pub(super) fn fig7(args: &Args, machine: Here) -> Result<(), Failure> {
     let measured = Measured::run(args, false, &FIG7_THETAS.map(load))?;
     let mut verdicts = Vec::new();
     for transport in TRANSPORTS {
-        let p50 = |system, theta| {
-            measured.point(system, transport, theta).map_or(0.0, |point| point.latency.mean_us)
+        let latency = |system, theta, of: fn(&Point) -> f64| {
+            measured.point(system, transport, theta).map_or(0.0, of)
         };
-        let single = |value: f64| Ratio { median: value, min: value, max: value, pairs: 1 };
-        let over = |system| {
-            let all = FIG7_THETAS.map(|theta| p50(system, theta));
-            let (least, most) = (
-                all.iter().copied().fold(f64::MAX, f64::min),
-                all.iter().copied().fold(0.0, f64::max),
-            );
-            single(tercio_bench::prism::round(most / least.max(1e-3), 3))
+        let single = |value: f64| {
+            let value = tercio_bench::prism::round(value, 3);
+            Ratio { median: value, min: value, max: value, pairs: 1 }
         };
+        let p50s = FIG7_THETAS.map(|theta| latency(System::PrismRs, theta, |p| p.latency.p50_us));
+        let least = p50s.iter().copied().fold(f64::MAX, f64::min).max(1e-3);
+        let spread = single(p50s.iter().copied().fold(0.0, f64::max) / least);
         let flat = |value: f64| match value {
             value if value <= 1.1 => Grade::Reproduced,
             value if value <= 1.5 => Grade::TrendOnly,
             _ => Grade::NotReproduced,
         };
-        let claim = "prism_rs mean latency, the most over the least of the exponents";
-        let spread = over(System::PrismRs);
+        let claim = "prism_rs p50, the most over the least of the exponents";
         verdicts.push(verdict(claim, transport, Some(&spread), "<= 1.1".into(), flat));
+        // Half of the operations may be on blocks that nobody else wants: what waits shows in the mean.
+        let mean = |theta| latency(System::AbdLock, theta, |p| p.latency.mean_us);
         let last = FIG7_THETAS[FIG7_THETAS.len() - 1];
-        let rise = p50(System::AbdLock, last) / p50(System::AbdLock, FIG7_THETAS[0]).max(1e-3);
-        let rise = single(tercio_bench::prism::round(rise, 3));
+        let rise = single(mean(last) / mean(FIG7_THETAS[0]).max(1e-3));
         let claim = "abd_lock mean latency at 1.1 over that at 0.6";
         verdicts.push(at_least(claim, transport, Some(&rise), 5.0));
     }
