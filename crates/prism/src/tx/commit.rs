@@ -237,7 +237,7 @@ impl TxSession {
                 if i > 0 {
                     outcomes.next().ok_or(TxError::Confused)?;
                 }
-                self.installed(self.servers[home], ts, write, outcomes.next())?;
+                self.installed(self.servers[home], write, outcomes.next())?;
             }
         }
         let mut round = self.net.round([], |_, _| ());
@@ -274,7 +274,7 @@ impl TxSession {
             let answer = reply.answer();
             let mut outcomes = answer.outcomes();
             for write in writes {
-                self.installed(server, ts, write, outcomes.next())?;
+                self.installed(server, write, outcomes.next())?;
             }
         }
         Ok(())
@@ -284,16 +284,16 @@ impl TxSession {
     fn installed(
         &self,
         server: usize,
-        ts: u64,
         write: &Write,
         outcome: Option<Outcome<'_>>,
     ) -> Result<(), TxError> {
         let outcome = outcome.ok_or(TxError::Confused)?;
-        let [c, addr] = pair(&outcome)?;
+        let [_, addr] = pair(&outcome)?;
         match outcome.status {
             Status::Ok => self.frees.push(server, addr),
-            // A later one is there already. (Where C is TS, somebody has installed it for us.)
-            _ if c > ts => self.frees.push(server, write.addr),
+            // A later one is there already. (If it is this one, somebody has installed it for us, and a
+            // later abort may have raised C since.)
+            _ if addr != write.addr => self.frees.push(server, write.addr),
             _ => {}
         }
         Ok(())

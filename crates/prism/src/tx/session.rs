@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 const MAX_ATTEMPTS: u32 = 10_000;
 /// How often it waits for free buffers.
 const MAX_WAITS: u32 = 2_000;
+/// How often what a slot points to may have been replaced in between.
+const MAX_STALE: u32 = 1_000;
 /// The first wait after an abort, and the longest, in nanoseconds.
 const FIRST_WAIT_NS: u64 = 2_000;
 const MAX_WAIT_NS: u64 = 1_000_000;
@@ -289,7 +291,7 @@ impl TxSession {
     /// validation fail, and settles it when that takes too long.
     async fn fetch(&self, key: u64) -> Result<(u64, Option<Vec<u8>>), TxError> {
         let (at, shard) = self.of_key(key).await?;
-        let (mut since, mut wait_ns) = (None, 0);
+        let (mut since, mut wait_ns, mut stale) = (None, 0, 0);
         loop {
             self.count(|counts| counts.rounds += 1);
             let reply = self.ask_again(at, |draft| draft_read(&shard, key, draft)).await?;
@@ -302,7 +304,10 @@ impl TxSession {
                 }
                 Status::NullPointer => (0, None),
                 // It was replaced between the two.
-                Status::Stale => continue,
+                Status::Stale if stale < MAX_STALE => {
+                    stale += 1;
+                    continue;
+                }
                 Status::Ok => return Err(TxError::Confused),
                 fault => return Err(TxError::Fault(fault)),
             };
