@@ -37,7 +37,7 @@ impl TxSession {
     /// after it began.
     pub(super) async fn settle(&self, key: u64) -> Result<(), TxError> {
         let (at, shard) = self.of_key(key).await?;
-        let mut unknown = 0;
+        let (mut unknown, mut gone) = (0, Vec::new());
         for _ in 0..MAX_LOOKS {
             let read = |draft: &mut Draft| {
                 let (addr, len) = (shard.slot(key), SLOT as u32);
@@ -49,7 +49,7 @@ impl TxSession {
             if pw <= c {
                 return Ok(());
             }
-            let Some(found) = self.earliest(at, &shard, key, (c, pw)).await? else {
+            let Some(found) = self.earliest(at, &shard, key, (c, pw), &gone).await? else {
                 unknown += 1;
                 if unknown > MAX_UNKNOWN {
                     return Err(TxError::Stuck(key));
@@ -57,8 +57,13 @@ impl TxSession {
                 self.net.sleep(1000 << unknown.min(10)).await;
                 continue;
             };
+            let Some(committed) = self.outcome(&found).await? else {
+                // Its client has settled it, perhaps without a change here, and has not given back its
+                // buffer yet.
+                gone.push(found.ts);
+                continue;
+            };
             self.count(|counts| counts.settled += 1);
-            let Some(committed) = self.outcome(&found).await? else { continue };
             let (new, from, to) = ([found.ts, found.addr], [c], [found.ts]);
             let act = |draft: &mut Draft| {
                 draft.op(if committed {
@@ -79,16 +84,17 @@ impl TxSession {
     }
 
     /// Of the intents on the shard with a time stamp above `c` and not above `pw` that have a buffer for
-    /// the key, the one with the lowest.
+    /// the key, and are not known to be `gone`, the one with the lowest.
     async fn earliest(
         &self,
         at: usize,
         shard: &Shard,
         key: u64,
         (c, pw): (u64, u64),
+        gone: &[u64],
     ) -> Result<Option<Found>, TxError> {
         let mut candidates = self.intents(at, shard).await?;
-        candidates.retain(|intent| intent.ts > c && intent.ts <= pw);
+        candidates.retain(|i| i.ts > c && i.ts <= pw && !gone.contains(&i.ts));
         for Intent { ts, home, addrs, .. } in candidates {
             let fill = |draft: &mut Draft| {
                 addrs.iter().for_each(|addr| draft.op(read(Addr(*addr), 16)));

@@ -240,7 +240,7 @@ pub(crate) fn run(
     world.settle(32_000_000_000)?;
     let log = log.borrow();
     if let Some(failure) = log.failures.first() {
-        return Err(failure.clone());
+        return Err(format!("{failure}: {}", left_behind(&world, &log)));
     }
     let (found, contents) = outcomes(&world, &log)?;
     let mut all = log.committed.clone();
