@@ -1,5 +1,7 @@
 //! `tercio prism ...`: remote memory with a key-value store on it, served and used.
 
+mod groups;
+
 use crate::failure::Failure;
 use crate::{output, stop};
 use clap::ValueEnum;
@@ -20,7 +22,7 @@ use tercio_prism::kv::prism::PrismClient;
 use tercio_prism::kv::server::{Config, KvServer};
 use tercio_prism::memory::Memory;
 use tercio_prism::op::Capability;
-use tercio_prism::server::{Options, Server};
+use tercio_prism::server::{Options, Server, run_together};
 use tercio_prism::transport::Endpoint;
 use tercio_prism::ycsb::Workload;
 
@@ -32,6 +34,12 @@ pub(crate) enum Command {
     Kv(KvArgs),
     /// Put a YCSB load on a store that is being served
     Bench(BenchArgs),
+    /// Replicated blocks (PRISM-RS): serve a replica, read and write blocks
+    #[command(subcommand)]
+    Rs(groups::RsCommand),
+    /// Transactions over keys (PRISM-TX): serve a shard, read and write keys
+    #[command(subcommand)]
+    Tx(groups::TxCommand),
 }
 
 #[derive(Debug, clap::Args)]
@@ -72,6 +80,9 @@ pub(crate) struct ServeArgs {
     /// Bytes of such an object
     #[arg(long, hide = true, default_value_t = 512)]
     value: usize,
+    /// What is measured: kv, rs (replicated blocks) or tx (transactions)
+    #[arg(long, hide = true, default_value = "kv")]
+    measured: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -163,6 +174,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Serve(args) => serve(args),
         Command::Kv(args) => kv(args),
         Command::Bench(args) => load(args),
+        Command::Rs(command) => groups::rs(command),
+        Command::Tx(command) => groups::tx(command),
     }
 }
 
@@ -193,6 +206,9 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
                 args.shm.as_ref().ok_or_else(|| Failure::Usage("--shm is missing".into()))?;
             let transport = prism::Transport::of_name(&args.transport)
                 .ok_or_else(|| Failure::Usage("no such transport".into()))?;
+            if args.measured != "kv" {
+                return measured_group(args, objects, (transport, path), options, &stop);
+            }
             let made = prism::server::make(objects, args.value, (transport, path), options);
             let (server, served) = made.map_err(Failure::new)?;
             output::line(&serde_json::to_string(&served).map_err(Failure::new)?);
@@ -201,6 +217,21 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
         None => store(args, options)?,
     };
     server.run(&stop, &AtomicU64::new(0)).map_err(Failure::new)
+}
+
+/// Serves what `tercio bench prism fig6` and the like measure, until it is stopped.
+fn measured_group(
+    args: &ServeArgs,
+    objects: u32,
+    at: (prism::Transport, &Path),
+    options: Options,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let transactions = args.measured == "tx";
+    let made = prism::groups::make(transactions, (objects, args.value), at, options);
+    let (mut servers, served) = made.map_err(Failure::new)?;
+    output::line(&serde_json::to_string(&served).map_err(Failure::new)?);
+    run_together(&mut servers, stop).map_err(Failure::new)
 }
 
 fn store(args: &ServeArgs, options: Options) -> Result<Server, Failure> {
@@ -212,12 +243,7 @@ fn store(args: &ServeArgs, options: Options) -> Result<Server, Failure> {
     if endpoints.is_empty() {
         endpoints.push(Endpoint::Udp(DEFAULT_UDP.into()));
     }
-    let remote = args.udp.iter().chain(&args.tcp).find(|address| !address.ip().is_loopback());
-    if let Some(address) = remote {
-        output::error(&format!(
-            "note: {address} is reachable for others, and requests carry the capability in the clear"
-        ));
-    }
+    warn_of_others(args.udp.iter().chain(&args.tcp));
     // A delay is to be felt: who reads by himself would not.
     let publish = args.shm.is_some() && !args.no_direct && options.delay_ns == 0;
     let memory = if publish { Memory::published().map_err(Failure::new)? } else { Memory::new() };
@@ -242,6 +268,15 @@ fn store(args: &ServeArgs, options: Options) -> Result<Server, Failure> {
         output::line(&format!("the capability is in {}; end with Ctrl-C", serving.key_file));
     })?;
     Ok(Server::new(engine, ports, options))
+}
+
+/// Says so where an address can be reached from elsewhere.
+fn warn_of_others<'a>(mut addresses: impl Iterator<Item = &'a SocketAddr>) {
+    if let Some(address) = addresses.find(|address| !address.ip().is_loopback()) {
+        output::error(&format!(
+            "note: {address} is reachable for others, and requests carry the capability in the clear"
+        ));
+    }
 }
 
 /// From the system, as keys are.

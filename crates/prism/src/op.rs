@@ -430,6 +430,9 @@ pub enum Reject {
     /// The service could not do it: it is out of room.
     #[error("the service is out of room")]
     NoRoom = 8,
+    /// The replica's memory is new, and it has not copied from the others yet what it once held.
+    #[error("the replica has not joined its group yet")]
+    NotJoined = 9,
 }
 
 impl Reject {
@@ -445,6 +448,7 @@ impl Reject {
             Self::BadCapability,
             Self::UnknownMethod,
             Self::NoRoom,
+            Self::NotJoined,
         ]
         .into_iter()
         .find(|reject| *reject as u8 == number)

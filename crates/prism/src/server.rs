@@ -22,6 +22,8 @@ const MAINTAIN_NS: u64 = 1_000_000;
 const COLLECT_EVERY: u32 = 16;
 /// The clock is looked at after this many polls.
 const LOOK_EVERY: u32 = 256;
+/// The same where several servers share the thread.
+const LOOKS_TOGETHER: u32 = 4;
 /// After this many polls without a request a server sleeps between polls.
 const RESTS_AFTER: u32 = 20_000;
 const REST: Duration = Duration::from_micros(50);
@@ -73,42 +75,46 @@ impl Server {
     /// # Errors
     /// When a port fails.
     pub fn run(&mut self, stop: &AtomicBool, delay_ns: &AtomicU64) -> io::Result<()> {
-        let memory = Arc::clone(self.engine.memory());
         let mut turn = Turn::new(self.ports.len());
-        let (mut batches, mut maintained_ns) = (0u32, turn.now_ns);
         delay_ns.fetch_max(self.options.delay_ns, Ordering::Relaxed);
         while !stop.load(Ordering::Relaxed) {
             let rests = turn.idle > RESTS_AFTER && !self.options.busy;
             if rests {
                 clock::rest(REST);
             }
-            // Taken before a request comes, so that none waits for it, and let go of after each batch.
-            let view = memory.view(self.engine.plane());
-            let delay = delay_ns.load(Ordering::Relaxed);
             let looks = if rests { 1 } else { LOOK_EVERY };
-            let mut ran = false;
-            for _ in 0..looks {
-                ran = self.turn(&view, &mut turn, delay)?;
-                if ran {
-                    break;
-                }
-            }
-            drop(view);
+            self.look(&mut turn, looks, delay_ns.load(Ordering::Relaxed))?;
+        }
+        Ok(())
+    }
+
+    /// Looks for requests, at most so many times, and does the upkeep that is due.
+    fn look(&mut self, turn: &mut Turn, looks: u32, delay_ns: u64) -> io::Result<()> {
+        let memory = Arc::clone(self.engine.memory());
+        // Taken before a request comes, so that none waits for it, and let go of after each batch.
+        let view = memory.view(self.engine.plane());
+        let mut ran = false;
+        for _ in 0..looks {
+            ran = self.turn(&view, turn, delay_ns)?;
             if ran {
-                batches = batches.wrapping_add(1);
-                if batches.is_multiple_of(COLLECT_EVERY) {
-                    memory.collect();
-                }
-                if !batches.is_multiple_of(LOOK_EVERY) {
-                    continue;
-                }
+                break;
             }
-            turn.now_ns = clock::now_ns();
-            if turn.now_ns - maintained_ns >= MAINTAIN_NS {
-                maintained_ns = turn.now_ns;
+        }
+        drop(view);
+        if ran {
+            turn.batches = turn.batches.wrapping_add(1);
+            if turn.batches.is_multiple_of(COLLECT_EVERY) {
                 memory.collect();
-                self.engine.maintain(turn.now_ns);
             }
+            if !turn.batches.is_multiple_of(LOOK_EVERY) {
+                return Ok(());
+            }
+        }
+        turn.now_ns = clock::now_ns();
+        if turn.now_ns - turn.maintained_ns >= MAINTAIN_NS {
+            turn.maintained_ns = turn.now_ns;
+            memory.collect();
+            self.engine.maintain(turn.now_ns);
         }
         Ok(())
     }
@@ -116,7 +122,7 @@ impl Server {
     /// Looks at each port once. Says whether requests came.
     #[inline]
     fn turn(&mut self, view: &MemoryView<'_>, turn: &mut Turn, delay_ns: u64) -> io::Result<bool> {
-        let Turn { batch, lost, held, empty, polls, idle, now_ns } = turn;
+        let Turn { batch, lost, held, empty, polls, idle, now_ns, .. } = turn;
         let mut ran = false;
         *polls = polls.wrapping_add(1);
         *idle = idle.saturating_add(1);
@@ -167,12 +173,15 @@ struct Turn {
     polls: u32,
     /// The same for all ports together.
     idle: u32,
-    /// The time as of the last look at the clock.
+    /// The time as of the last look at the clock, and of the last upkeep.
     now_ns: u64,
+    maintained_ns: u64,
+    batches: u32,
 }
 
 impl Turn {
     fn new(ports: usize) -> Self {
+        let now_ns = clock::now_ns();
         Self {
             batch: Batch::default(),
             lost: Vec::new(),
@@ -180,9 +189,30 @@ impl Turn {
             empty: vec![0; ports],
             polls: 0,
             idle: 0,
-            now_ns: clock::now_ns(),
+            now_ns,
+            maintained_ns: now_ns,
+            batches: 0,
         }
     }
+}
+
+/// Serves several until `stop`, on one thread: for replicas of one machine that has no processor for each.
+/// The delay is the first one's.
+///
+/// # Errors
+/// When a port fails.
+pub fn run_together(servers: &mut [Server], stop: &AtomicBool) -> io::Result<()> {
+    let mut turns: Vec<_> = servers.iter().map(|server| Turn::new(server.ports.len())).collect();
+    let options = servers.first().map(|server| server.options).unwrap_or_default();
+    while !stop.load(Ordering::Relaxed) {
+        if !options.busy && turns.iter().all(|turn| turn.idle > RESTS_AFTER) {
+            clock::rest(REST);
+        }
+        for (server, turn) in servers.iter_mut().zip(&mut turns) {
+            server.look(turn, LOOKS_TOGETHER, options.delay_ns)?;
+        }
+    }
+    Ok(())
 }
 
 fn release(ports: &mut [Box<dyn Port>], held: &mut VecDeque<Held>, now_ns: u64) {

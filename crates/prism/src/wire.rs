@@ -510,8 +510,8 @@ pub struct Answer<'a> {
     pub number: u64,
     /// Why the request was turned down.
     pub rejected: Option<Reject>,
-    count: usize,
-    body: &'a [u64],
+    pub(crate) count: usize,
+    pub(crate) body: &'a [u64],
 }
 
 /// How one operation ended and what it gave.

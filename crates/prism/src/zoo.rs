@@ -22,6 +22,28 @@ pub enum Defence {
     ForgetMiss,
     /// A client that reads without the server takes nothing that was changed meanwhile.
     Unchanged,
+    /// Replicated blocks: a replica that has a newer value already acknowledges a write.
+    MissAcknowledges,
+    /// Replicated blocks: a client that restarts writes under another name.
+    Incarnations,
+    /// Replicated blocks: a replica that lost its memory copies from others before it answers.
+    JoinByCopying,
+    /// Replicated blocks: an acknowledgement of a replica's earlier life does not count.
+    LivesCount,
+    /// Replicated blocks: a value that not every replica of a quorum has is written before it is given.
+    WriteBack,
+    /// Blocks under locks: a lock ends by itself some time.
+    Lease,
+    /// Transactions: a write check lets the transaction's own read check pass.
+    OwnTimestamp,
+    /// Transactions: an abort waits for earlier writes before it raises C.
+    AbortInOrder,
+    /// Transactions: RC is the slot's C, not the buffer's time stamp.
+    SlotsTimestamp,
+    /// Transactions: somebody settles what a dead client has left.
+    Janitor,
+    /// Transactions: an aborted intent cannot arrive later.
+    Poison,
 }
 
 #[cfg(feature = "zoo")]

@@ -2,12 +2,18 @@
 //! Cargo.toml as a program of its own.
 
 mod bad_input;
+mod blocks;
+mod cluster;
 mod common;
 mod direct;
 mod growth;
 mod kv;
+mod processes;
+mod rs;
 mod semantics;
 mod served;
 mod store;
 mod threads;
+mod transactions;
 mod transports;
+mod tx;

@@ -1,10 +1,15 @@
 //! Each defence, taken away, is missed: the check that it is for fails. Run with `--features zoo`.
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
+mod blocks;
+mod cluster;
 mod common;
 mod served;
 mod store;
+mod transactions;
 
+use blocks::{ACCIDENTS, Blocks};
+use cluster::Rough;
 use common::{Direct, Ended, word};
 use std::sync::Arc;
 use store::{OURS, Settings, conserved, prism_world};
@@ -16,9 +21,11 @@ use tercio_prism::kv::server::{Class, Config, KvServer};
 use tercio_prism::kv::{Command, Hash, Progress, StoreClient};
 use tercio_prism::memory::Memory;
 use tercio_prism::op::Addr;
+use tercio_prism::rs::Options;
 use tercio_prism::transport::sim::Faults;
 use tercio_prism::wire::{self, Answer, Header, Kind};
 use tercio_prism::zoo::{Defence, without};
+use transactions::Transactions;
 
 /// Runs seeds until one is bad; gives how many were good. Every other one has PUTs of two round trips.
 fn good_seeds(seeds: u64, settings: Settings) -> Result<u64, String> {
@@ -270,6 +277,109 @@ fn a_stale_address_is_not_followed() {
     (0..3).for_each(|_| memory.collect());
     let again = Addr(word(&direct.run(OURS, &[taken.into()])[0].1));
     assert_ne!(addr, again);
+}
+
+/// Runs replicated blocks until a seed is bad.
+fn good_blocks(seeds: u64, rough: Rough) -> Result<u64, String> {
+    for seed in 0..seeds {
+        let options = Options { patience_ns: 1_000_000_000, ..Options::default() };
+        blocks::run(seed, Blocks::new(seed, 3, 15, options), 4, rough)
+            .map_err(|why| format!("seed {seed}: {why}"))?;
+    }
+    Ok(seeds)
+}
+
+fn blocks_miss(defence: Defence, seeds: u64, rough: Rough) {
+    good_blocks(5, rough).expect("with its defence the store is well");
+    let why = without(defence, || good_blocks(seeds, rough));
+    let mut why = why.expect_err("without its defence something must go wrong");
+    why.truncate(160);
+    println!("prism-zoo {defence:?}: caught: {why}");
+}
+
+#[test]
+fn miss_acknowledges() {
+    blocks_miss(Defence::MissAcknowledges, 100, ACCIDENTS);
+}
+
+#[test]
+fn write_back() {
+    blocks_miss(Defence::WriteBack, 300, ACCIDENTS);
+}
+
+#[test]
+fn join_by_copying() {
+    blocks_miss(
+        Defence::JoinByCopying,
+        300,
+        Rough { amnesia: 100, server_crashes: 10, ..ACCIDENTS },
+    );
+}
+
+#[test]
+fn lives_count() {
+    blocks::an_earlier_life_has_acknowledged().unwrap();
+    let why = without(Defence::LivesCount, blocks::an_earlier_life_has_acknowledged).unwrap_err();
+    println!("prism-zoo {:?}: caught: {why}", Defence::LivesCount);
+}
+
+#[test]
+fn incarnations() {
+    blocks::a_client_starts_again().unwrap();
+    let why = without(Defence::Incarnations, blocks::a_client_starts_again).unwrap_err();
+    println!("prism-zoo {:?}: caught: {why}", Defence::Incarnations);
+}
+
+#[test]
+fn lease() {
+    let good =
+        |seeds| (0..seeds).try_for_each(|seed| blocks::run_locked(seed, 4, ACCIDENTS).map(|_| ()));
+    good(5).expect("with its defence the store is well");
+    let why = without(Defence::Lease, || good(100)).expect_err("a dead client's lock must block");
+    println!("prism-zoo {:?}: caught: {why}", Defence::Lease);
+}
+
+/// Runs transactions until a seed is bad.
+fn good_transactions(seeds: u64, shards: usize, clients: usize) -> Result<u64, String> {
+    for seed in 0..seeds {
+        let transactions = Transactions::new(seed, shards, 12);
+        transactions::run(seed, transactions, clients, transactions::ACCIDENTS)
+            .map_err(|why| format!("seed {seed}: {why}"))?;
+    }
+    Ok(seeds)
+}
+
+fn transactions_miss(defence: Defence, seeds: u64, shards: usize) {
+    good_transactions(5, shards, 4).expect("with its defence the store is well");
+    let why = without(defence, || good_transactions(seeds, shards, 4));
+    let mut why = why.expect_err("without its defence something must go wrong");
+    why.truncate(160);
+    println!("prism-zoo {defence:?}: caught: {why}");
+}
+
+#[test]
+fn own_timestamp() {
+    transactions_miss(Defence::OwnTimestamp, 5, 1);
+}
+
+#[test]
+fn abort_in_order() {
+    transactions_miss(Defence::AbortInOrder, 400, 2);
+}
+
+#[test]
+fn slots_timestamp() {
+    transactions_miss(Defence::SlotsTimestamp, 100, 1);
+}
+
+#[test]
+fn janitor() {
+    transactions_miss(Defence::Janitor, 100, 1);
+}
+
+#[test]
+fn poison() {
+    transactions_miss(Defence::Poison, 400, 3);
 }
 
 #[test]

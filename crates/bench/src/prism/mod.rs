@@ -1,11 +1,13 @@
 //! Measurements against a running server, for the paper's figures: what each operation costs
-//! ([`ops`]), and what loads reach on PRISM-KV and on Pilaf ([`loads`]). Everything here measures and
+//! ([`ops`]), what loads reach on PRISM-KV and on Pilaf ([`loads`]), and on replicated blocks and
+//! transactions and their baselines ([`groups`]). Everything here measures and
 //! returns plain data with units in the field names; [`plot`] draws it.
 //!
 //! Client and server each keep a processor busy. Comparisons are interleaved, A B A B, and reported
 //! as the median of the pairs' ratios with their spread.
 
 mod floor;
+pub mod groups;
 pub mod loads;
 pub mod ops;
 pub mod paper;
@@ -106,6 +108,8 @@ pub struct Served {
     pub pilaf: String,
     /// What opens the memory that single operations are measured on.
     pub plain: String,
+    /// What opens the calls that echo.
+    pub echo: String,
     /// The address of a region of `objects` objects of [`Served::stride`] bytes.
     pub region: u64,
     /// The address of a table of pointers to them.

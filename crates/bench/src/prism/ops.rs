@@ -20,6 +20,9 @@ use tercio_prism::rng::Rng;
 /// How many words the measured CAS compares and swaps.
 const CAS_WORDS: usize = 4;
 
+/// The echo's method.
+pub(super) const ECHO: u64 = 1;
+
 /// An operation to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measured {
@@ -33,6 +36,9 @@ pub enum Measured {
     Allocate,
     /// CAS of 32 bytes.
     Cas,
+    /// A call whose arguments, one object, come back: what a two-sided operation costs before it does
+    /// anything (the paper's section 2.1).
+    Echo,
     /// A GET of PRISM-KV.
     KvGet,
     /// A PUT of PRISM-KV.
@@ -43,12 +49,13 @@ pub enum Measured {
 
 impl Measured {
     /// All.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Read,
         Self::Write,
         Self::IndirectRead,
         Self::Allocate,
         Self::Cas,
+        Self::Echo,
         Self::KvGet,
         Self::KvPut,
         Self::KvPutTwoRounds,
@@ -63,6 +70,7 @@ impl Measured {
             Self::IndirectRead => "indirect_read",
             Self::Allocate => "allocate",
             Self::Cas => "cas",
+            Self::Echo => "rpc_echo",
             Self::KvGet => "kv_get",
             Self::KvPut => "kv_put",
             Self::KvPutTwoRounds => "kv_put_two_rounds",
@@ -79,6 +87,7 @@ impl Measured {
             Self::Write | Self::Allocate => (false, 0, words),
             Self::IndirectRead | Self::KvGet => (true, words, 0),
             Self::Cas => (false, CAS_WORDS, CAS_WORDS),
+            Self::Echo => (false, words, words),
             Self::KvPut | Self::KvPutTwoRounds => (true, 0, words),
         };
         Shape { pointer, read, write }
@@ -231,7 +240,10 @@ impl<'a> Plain<'a> {
         Ok(Self {
             served,
             measured,
-            client: served.client(&served.plain)?,
+            client: served.client(match measured {
+                Measured::Echo => &served.echo,
+                _ => &served.plain,
+            })?,
             rng: Rng::new(measured as u64),
             draft: Draft::default(),
             object: vec![7; served.value / 8],
@@ -274,7 +286,10 @@ impl<'a> Plain<'a> {
             _ => Action::Read { addr: object, len, deref: Deref::Direct, redirect: None }.into(),
         };
         self.draft.clear();
-        self.draft.op(op);
+        match self.measured {
+            Measured::Echo => self.draft.call(ECHO, &self.object),
+            _ => self.draft.op(op),
+        }
     }
 
     /// Looks once for an answer; true when one came.
@@ -284,7 +299,12 @@ impl<'a> Plain<'a> {
             Measured::Read | Measured::IndirectRead => self.served.value,
             _ => 0,
         };
+        let echoed = (self.measured == Measured::Echo).then_some(self.object.len());
         let answered = self.client.poll(|answer| match answer.take() {
+            None if echoed.is_some() => match answer.rejected {
+                None if echoed == Some(answer.body().len()) => Ok(true),
+                _ => Err(BenchError::Wrong("an echo is not what was sent".into())),
+            },
             // The answer to buffers that were given back, for which nobody waits.
             None => Ok(false),
             Some([outcome]) => {

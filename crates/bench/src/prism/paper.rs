@@ -69,3 +69,57 @@ pub const FIG4: [PaperPoint; 3] = [
     point("Pilaf (RDMA)", "11.9", 8.9),
     point("Pilaf (software RDMA)", "9.2", 10.9),
 ];
+
+/// Figure 6, half PUTs on three replicas: latency at low load, and the highest throughput in millions a
+/// second.
+pub const FIG6: [PaperPoint; 3] = [
+    point("PRISM-RS", "12.1", 16.0),
+    point("ABD with locks (RDMA)", "8.1", 18.0),
+    point("ABD with locks (software RDMA)", "7.65", 34.0),
+];
+
+/// Figure 7: latency with 100 clients, against Zipf's exponent.
+pub const FIG7: [PaperPoint; 10] = [
+    point("PRISM-RS", "0.6", 18.0),
+    point("PRISM-RS", "0.8", 18.0),
+    point("PRISM-RS", "0.9", 18.0),
+    point("PRISM-RS", "1.0", 18.0),
+    point("PRISM-RS", "1.1", 18.0),
+    point("ABD with locks (RDMA)", "0.6", 20.0),
+    point("ABD with locks (RDMA)", "0.8", 20.0),
+    point("ABD with locks (RDMA)", "0.9", 45.0),
+    point("ABD with locks (RDMA)", "1.0", 106.0),
+    point("ABD with locks (RDMA)", "1.1", 138.0),
+];
+
+/// Figure 9, YCSB-T on one shard: latency at low load, and the highest throughput in millions a second.
+pub const FIG9: [PaperPoint; 3] = [
+    point("PRISM-TX", "6.0", 24.3),
+    point("FaRM (RDMA)", "4.98", 29.5),
+    point("FaRM (software RDMA)", "4.97", 37.8),
+];
+
+/// A published throughput.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct PaperRate {
+    /// What was measured.
+    pub series: &'static str,
+    /// Zipf's exponent.
+    pub theta: f64,
+    /// Transactions a second, in millions.
+    pub million_per_s: f64,
+}
+
+const fn rate(series: &'static str, theta: f64, million_per_s: f64) -> PaperRate {
+    PaperRate { series, theta, million_per_s }
+}
+
+/// Figure 10: the highest throughput, against Zipf's exponent.
+pub const FIG10: [PaperRate; 6] = [
+    rate("PRISM-TX", 1.0, 5.5),
+    rate("PRISM-TX", 1.2, 3.6),
+    rate("PRISM-TX", 1.5, 1.9),
+    rate("FaRM", 1.0, 4.3),
+    rate("FaRM", 1.2, 2.8),
+    rate("FaRM", 1.5, 1.4),
+];

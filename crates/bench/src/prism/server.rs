@@ -2,17 +2,18 @@
 //! objects.
 
 use super::floor::Floor;
+use super::ops::ECHO;
 use super::{Served, Transport};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tercio_prism::engine::Engine;
+use tercio_prism::engine::{Engine, Service};
 use tercio_prism::kv::Hash;
 use tercio_prism::kv::pilaf::PilafServer;
 use tercio_prism::kv::server::{Config, KvServer};
-use tercio_prism::memory::{Memory, Rights};
-use tercio_prism::op::Capability;
+use tercio_prism::memory::{Memory, MemoryView, Rights};
+use tercio_prism::op::{Capability, Reject};
 use tercio_prism::rng::mix;
 use tercio_prism::server::{Options, Server};
 use tercio_prism::transport::{Endpoint, Port, udp::UdpPort};
@@ -26,6 +27,22 @@ pub fn fill(value: &mut [u8], key: u64) {
         let bytes = mix(key).to_le_bytes();
         chunk.copy_from_slice(&bytes[..chunk.len()]);
     }
+}
+
+/// Gives back what it is called with.
+#[derive(Debug)]
+struct Echo;
+
+impl Service for Echo {
+    fn call(&mut self, _: &MemoryView<'_>, body: &[u64], out: &mut Vec<u64>) -> Result<(), Reject> {
+        let [ECHO, arguments @ ..] = body else { return Err(Reject::UnknownMethod) };
+        out.extend_from_slice(arguments);
+        Ok(())
+    }
+
+    fn maintain(&mut self, _: &Memory, _: u64) {}
+
+    fn client_lost(&mut self) {}
 }
 
 /// Makes and fills the server. It listens on loopback only.
@@ -47,6 +64,9 @@ pub fn make(
         Ok(Capability(u128::from(random()?) << 64 | u128::from(random()?)))
     };
     let (prism, pilaf, plain) = (capability()?, capability()?, capability()?);
+    let echo = capability()?;
+    // Without memory nobody is let in.
+    memory.register(echo, Rights::READ, 64)?;
     let failed = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
 
     let mut config = Config::fixed(objects, value, SPARE_BUFFERS);
@@ -94,6 +114,7 @@ pub fn make(
     let mut engine = Engine::new(Arc::clone(&memory), 0, random()? as u32);
     engine.serve(prism, Box::new(kv));
     engine.serve(pilaf, Box::new(baseline));
+    engine.serve(echo, Box::new(Echo));
     let mut rings = None;
     if transport == Transport::Shm {
         let (floor, path) = Floor::new(table, region, stride)?;
@@ -101,13 +122,14 @@ pub fn make(
         rings = Some(path);
     }
     let hex = |capability: Capability| format!("{:032x}", capability.0);
-    let (prism, pilaf, plain) = (hex(prism), hex(pilaf), hex(plain));
+    let (prism, pilaf, plain, echo) = (hex(prism), hex(pilaf), hex(plain), hex(echo));
     let served = Served {
         transport,
         endpoint: endpoint.to_string(),
         prism,
         pilaf,
         plain,
+        echo,
         region: region.0,
         table: table.0,
         pool,

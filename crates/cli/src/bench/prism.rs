@@ -2,6 +2,8 @@
 //!
 //! Each run starts a server as a process of its own, on one processor, and measures from another.
 
+mod groups;
+
 use crate::failure::Failure;
 use crate::{output, stop};
 use serde::Serialize;
@@ -11,6 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use tercio_bench::Machine;
+use tercio_bench::prism::groups::ServedGroup;
 use tercio_bench::prism::loads::{self, Comparison, Distance, Load, Point, System};
 use tercio_bench::prism::ops::{self, Measured, OpFigure};
 use tercio_bench::prism::paper::{self, PaperPoint};
@@ -30,6 +33,14 @@ pub(crate) enum Command {
     Fig3(Args),
     /// Figure 4: half reads, half updates (YCSB-A), PRISM-KV against Pilaf
     Fig4(Args),
+    /// Figure 6: half PUTs on three replicas, PRISM-RS against ABD with locks
+    Fig6(Args),
+    /// Figure 7: the same with 100 clients, against the skew of their choices
+    Fig7(Args),
+    /// Figure 9: read-modify-write transactions (YCSB-T), PRISM-TX against FaRM
+    Fig9(Args),
+    /// Figure 10: the same with 100 clients, against the skew of their choices
+    Fig10(Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -91,14 +102,38 @@ fn chosen<T: Copy>(
 }
 
 /// A measurement's server, which ends with this value.
-struct Running {
+struct Running<S = Served> {
     process: Child,
-    served: Served,
+    served: S,
     _folder: stop::TemporaryDir,
 }
 
 impl Running {
     fn start(args: &Args, transport: Transport, delay_us: f64) -> Result<Self, Failure> {
+        Self::launch(args, transport, args.objects, &["--delay-us", &delay_us.to_string()])
+    }
+}
+
+impl Running<ServedGroup> {
+    /// The servers of replicated blocks, or of transactions.
+    fn start_groups(
+        args: &Args,
+        transport: Transport,
+        transactions: bool,
+        objects: u32,
+    ) -> Result<Self, Failure> {
+        let what = if transactions { "tx" } else { "rs" };
+        Self::launch(args, transport, objects, &["--measured", what])
+    }
+}
+
+impl<S: serde::de::DeserializeOwned> Running<S> {
+    fn launch(
+        args: &Args,
+        transport: Transport,
+        objects: u32,
+        more: &[&str],
+    ) -> Result<Self, Failure> {
         let folder = stop::temporary_dir("tercio-prism-")?;
         // What cannot work here is said before anything is started.
         if transport == Transport::Verbs {
@@ -109,8 +144,8 @@ impl Running {
             .args(["prism", "serve", "--busy", "--shm"])
             .arg(folder.path().join("shm"))
             .args(["--transport", transport.name()])
-            .args(["--measure", &args.objects.to_string(), "--value", &args.value.to_string()])
-            .args(["--delay-us", &delay_us.to_string()])
+            .args(["--measure", &objects.to_string(), "--value", &args.value.to_string()])
+            .args(more)
             // It ends when this process does, however it ends.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -132,7 +167,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl<S> Drop for Running<S> {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -144,7 +179,11 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     | Command::Fig1(args)
     | Command::Fig2(args)
     | Command::Fig3(args)
-    | Command::Fig4(args)) = command;
+    | Command::Fig4(args)
+    | Command::Fig6(args)
+    | Command::Fig7(args)
+    | Command::Fig9(args)
+    | Command::Fig10(args)) = command;
     if !(64..=8192).contains(&args.value) || !args.value.is_multiple_of(8) {
         let what = "--value takes 64 to 8192 bytes, a multiple of 8";
         return Err(Failure::Usage(what.into()));
@@ -161,6 +200,10 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Fig2(args) => fig2(args, machine),
         Command::Fig3(args) => loads(args, ("fig3", Workload::C, &paper::FIG3), machine),
         Command::Fig4(args) => loads(args, ("fig4", Workload::A, &paper::FIG4), machine),
+        Command::Fig6(args) => groups::fig6(args, machine),
+        Command::Fig7(args) => groups::fig7(args, machine),
+        Command::Fig9(args) => groups::fig9(args, machine),
+        Command::Fig10(args) => groups::fig10(args, machine),
     }
 }
 

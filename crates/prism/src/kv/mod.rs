@@ -13,6 +13,7 @@ pub mod pilaf;
 pub mod prism;
 pub mod server;
 
+pub(crate) use layout::put_bytes;
 pub use layout::{Hash, MAX_KEY, MAX_VALUE};
 
 use crate::client::Draft;

@@ -18,16 +18,14 @@
 //!
 //! **Sweep.** A client that dies between taking a buffer and storing it, or before it reports the
 //! buffer that it replaced, leaves a buffer behind that nobody can reach. After a client was lost,
-//! buffers that are taken and in no slot are noted, and given back if that is still so after a grace
-//! period. (A chain takes and stores a buffer within one request, so that no other live client's
-//! buffer stays unreachable for that long, but for those that it is about to report: its report
-//! then comes too late and is refused, which harms nobody.) The same is done when a pool is used up,
-//! since clients that are idle do not hurry to report what they replaced.
+//! buffers that are taken and in no slot are looked for (`sweep`). The same is done when a pool is
+//! used up, since clients that are idle do not hurry to report what they replaced.
 
 use super::layout::{Hash, SLOT, item, item_words, put_item};
 use crate::engine::Service;
 use crate::memory::{Memory, MemoryView, Rights};
 use crate::op::{Addr, Capability, Reject, SCRATCH_BYTES, Status};
+use crate::sweep::Sweep;
 use crate::zoo::{Defence, stands};
 use std::io;
 use std::sync::Arc;
@@ -41,8 +39,6 @@ pub(crate) const DESCRIBE: u64 = 2;
 pub(crate) const MOVED: Addr = Addr::scratch(SCRATCH_BYTES as u64 + 8);
 /// The longest table of buffer sizes.
 pub(crate) const MAX_CLASSES: usize = 32;
-/// Sweeps are at least this many nanoseconds apart.
-const SWEEP_EVERY_NS: u64 = 100_000_000;
 
 /// Buffers of one size.
 #[derive(Clone, Copy, Debug)]
@@ -146,11 +142,7 @@ pub struct KvServer {
     /// Region numbers of the pools and what a buffer holds.
     pools: Vec<(u8, usize)>,
     growths: u64,
-    swept: u64,
-    sweep_due: bool,
-    sweep_ns: u64,
-    /// Buffers that were unreachable, and the epoch in which that was seen.
-    suspects: Option<(u64, Vec<Addr>)>,
+    sweep: Sweep,
 }
 
 impl KvServer {
@@ -195,10 +187,7 @@ impl KvServer {
             seed,
             pools,
             growths: 0,
-            swept: 0,
-            sweep_due: false,
-            sweep_ns: 0,
-            suspects: None,
+            sweep: Sweep::default(),
         })
     }
 
@@ -241,7 +230,7 @@ impl KvServer {
             slots: self.slots,
             growths: self.growths,
             to_move: self.growing.as_ref().map_or(0, |growing| growing.slots - growing.moved),
-            swept: self.swept,
+            swept: self.sweep.found,
             ..StoreCount::default()
         };
         for pointer in self.pointers(view) {
@@ -345,44 +334,6 @@ impl KvServer {
             }
         }
     }
-
-    fn unreachable(&self, view: &MemoryView<'_>) -> Vec<Addr> {
-        let mut reachable: Vec<Addr> = self.pointers(view).collect();
-        reachable.sort_unstable();
-        let taken = self
-            .pools
-            .iter()
-            .flat_map(|(pool, _)| view.taken(*pool, self.capability).expect("registered by us"));
-        let mut lost: Vec<Addr> =
-            taken.filter(|addr| reachable.binary_search(addr).is_err()).collect();
-        lost.sort_unstable();
-        lost
-    }
-
-    fn sweep(&mut self, memory: &Memory, now_ns: u64) {
-        match self.suspects.take() {
-            None if self.sweep_due && now_ns.saturating_sub(self.sweep_ns) >= SWEEP_EVERY_NS => {
-                (self.sweep_due, self.sweep_ns) = (false, now_ns);
-                let view = memory.view(0);
-                let unreachable = self.unreachable(&view);
-                self.suspects = Some((memory.epochs().retired(), unreachable));
-            }
-            None => {}
-            Some((epoch, suspects)) if !memory.epochs().is_over(epoch) => {
-                self.suspects = Some((epoch, suspects));
-            }
-            Some((_, suspects)) => {
-                let view = memory.view(0);
-                let unreachable = self.unreachable(&view);
-                for addr in suspects {
-                    let still = unreachable.binary_search(&addr).is_ok();
-                    if still && view.retire(addr, self.capability).is_ok() {
-                        self.swept += 1;
-                    }
-                }
-            }
-        }
-    }
 }
 
 impl Service for KvServer {
@@ -407,7 +358,9 @@ impl Service for KvServer {
             let count = memory.pool_count(*pool).expect("registered by us");
             taken += u64::from(count.taken);
             // Clients may hold the rest without hurrying to report it.
-            self.sweep_due |= count.taken == count.limit && stands(Defence::Sweep);
+            if count.taken == count.limit {
+                self.sweep.request();
+            }
         }
         let more = taken.saturating_sub(self.taken);
         self.taken = taken;
@@ -417,11 +370,14 @@ impl Service for KvServer {
         }
         // At once, too: the walk's first slot must have moved before it can be looked at.
         self.move_slots(memory, self.growth_step + 4 * more);
-        self.sweep(memory, now_ns);
+        let pools: Vec<u8> = self.pools().collect();
+        let mut sweep = std::mem::take(&mut self.sweep);
+        sweep.step(memory, self.capability, &pools, now_ns, |view| self.pointers(view).collect());
+        self.sweep = sweep;
     }
 
     fn client_lost(&mut self) {
-        self.sweep_due = stands(Defence::Sweep);
+        self.sweep.request();
     }
 }
 
