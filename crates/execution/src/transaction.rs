@@ -40,7 +40,7 @@ pub trait Transaction: Send + Sync {
 
     /// Executes one operation on `view` and appends its result to `result`. The results of a
     /// package together fit a frame, 16 MiB, or their client never gets them. A panic aborts this
-    /// operation alone, at every replica ([`Aborted::Panicked`]).
+    /// operation alone, at every replica ([`crate::Aborted::Panicked`]).
     fn execute(
         &self,
         tx: &Operation,
@@ -51,7 +51,7 @@ pub trait Transaction: Send + Sync {
 
     /// What the operation will touch, as far as it can be told from the operation alone. A
     /// declaration binds: to touch anything else aborts the operation, at every replica
-    /// ([`Aborted::OutsideFootprint`]).
+    /// ([`crate::Aborted::OutsideFootprint`]).
     fn footprint(&self, _tx: &Operation) -> Footprint {
         Footprint::Unknown
     }

@@ -6,10 +6,10 @@ use crate::segment::results_name;
 use crate::{BlockResults, LedgerError, Storage};
 use tercio_types::{ChainId, EMPTY_ROOT, Height};
 
-/// The results of a block in a log that [`audit`] found good; `None` when there are none of it.
+/// The results of a block in a log that [`crate::audit()`] found good; `None` when there are none of it.
 ///
 /// # Errors
-/// As [`audit`]; also when the results were kept and cannot be read.
+/// As [`crate::audit()`]; also when the results were kept and cannot be read.
 pub fn results_at(
     storage: &dyn Storage,
     chain: ChainId,
