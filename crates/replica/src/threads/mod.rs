@@ -5,7 +5,8 @@
 //! - Queues between threads are bounded. The loop never waits for room: what does not fit stays
 //!   with it, and until it is gone nothing more is read from the links. Long before that, clients
 //!   are told that the replica is busy. The other threads may wait for the loop, which always goes
-//!   on; so nobody waits in a circle.
+//!   on; so nobody waits in a circle. Deliveries before execution are bounded where they come from:
+//!   by the window, and in bytes (decision 0041).
 //! - What a replica that is behind has to compute is on a throttled thread of low priority
 //!   ([`gentle`]), and background work takes a fifth of the log's thread ([`rest`]), half of it where
 //!   the replica waits for just that.
