@@ -29,6 +29,7 @@ mod transaction;
 mod tree;
 mod trie;
 mod view;
+mod writes;
 
 pub use answers::PackageReply;
 pub use application::{AppError, Application, Context, Operation, PreCheck, Proposal, Replies};
@@ -49,5 +50,6 @@ pub use tree::{
     MAX_CHUNK, MAX_LABEL, TreeBuilder, check_contract, chunks_root, inner_digest, leaf_digest,
 };
 pub use view::{
-    Aborted, Accesses, Attempt, Footprint, KeyRange, StateSource, StateView, Visit, Writes, attempt,
+    Aborted, Accesses, Attempt, Footprint, KeyRange, StateSource, StateView, Visit, attempt,
 };
+pub use writes::Writes;

@@ -10,10 +10,10 @@
 //! batches and changes its state itself: nobody else could undo half a batch, and its panic stops
 //! its replica.
 
-use crate::view::{Writes, attempt};
+use crate::view::attempt_into;
 use crate::{
     AppError, Application, Context, Footprint, Operation, PreCheck, Replies, Snapshot, StateView,
-    Store, TreeTop,
+    Store, TreeTop, Writes,
 };
 use bytes::Bytes;
 use std::cell::OnceCell;
@@ -78,13 +78,15 @@ pub struct Keyed<T> {
     suite: Suite,
     /// Made at its first use: not when it is restored, or only asked for checks.
     store: OnceCell<Store>,
+    /// Of the transaction that runs; its memory is used again.
+    writes: Writes,
 }
 
 impl<T: Transaction> Keyed<T> {
     /// `logic` over the store that its network begins with.
     #[must_use]
     pub fn new(logic: T, suite: Suite) -> Self {
-        Self { logic: Arc::new(logic), suite, store: OnceCell::new() }
+        Self { logic: Arc::new(logic), suite, store: OnceCell::new(), writes: Writes::default() }
     }
 
     fn store(&self) -> &Store {
@@ -123,16 +125,15 @@ impl<T: Transaction> PreCheck for Look<T> {
 impl<T: Transaction + 'static> Application for Keyed<T> {
     fn execute(&mut self, context: &Context, operations: &[Operation], replies: &mut Replies) {
         self.store();
-        let Self { logic, store, .. } = self;
+        let Self { logic, store, writes, .. } = self;
         let store = store.get_mut().expect("it was just made");
         for tx in operations {
-            let mut writes = Writes::new();
             replies.push_attempt(|result| {
-                let ran = attempt(&**logic, tx, context, &mut &*store, false, result);
-                writes = ran.writes;
-                ran.end.map(|_| ())
+                let source = &mut &*store;
+                let (end, _) = attempt_into(&**logic, tx, context, source, None, writes, result);
+                end.map(|_| ())
             });
-            for (key, value) in writes {
+            for (key, value) in writes.drain() {
                 match value {
                     Some(value) => store.set(key, value),
                     None => store.delete(&key),

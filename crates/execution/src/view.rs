@@ -21,10 +21,10 @@
 //! is no panic is not caught: an endless loop, a stack that overflows, memory that ends, a panic
 //! while another unwinds, or any panic in a program built with `panic = "abort"`.
 
-use crate::{Context, Operation, Outcome, Store, Transaction};
+use crate::{Context, Operation, Outcome, Store, Transaction, Writes};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tercio_types::zoo::{Defence, stands};
 use tercio_wire::ResultStatus;
@@ -124,9 +124,6 @@ impl StateSource for &Store {
     }
 }
 
-/// What a transaction wrote: values, and `None` for keys that it took away.
-pub type Writes = BTreeMap<Bytes, Option<Bytes>>;
-
 /// What a transaction saw of its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
@@ -185,7 +182,7 @@ impl Aborted {
 pub struct StateView<'a> {
     source: &'a mut dyn StateSource,
     footprint: Footprint,
-    writes: Writes,
+    writes: &'a mut Writes,
     accesses: Option<Accesses>,
     strayed: bool,
 }
@@ -202,7 +199,7 @@ impl StateView<'_> {
         if !self.writes.is_empty()
             && let Some(own) = self.writes.get(key)
         {
-            return own.clone();
+            return own.cloned();
         }
         let Some(accesses) = &mut self.accesses else { return self.source.get(key) };
         if let Some(before) = accesses.reads.get(key) {
@@ -215,7 +212,7 @@ impl StateView<'_> {
 
     /// Gives a key a value. It is no read: nothing is recorded of what the key had.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.write(key, Some(Bytes::copy_from_slice(value)));
+        self.write(key, Some(value));
     }
 
     /// Takes a key's value away, if it has one. It is no read either.
@@ -223,9 +220,9 @@ impl StateView<'_> {
         self.write(key, None);
     }
 
-    fn write(&mut self, key: &[u8], value: Option<Bytes>) {
+    fn write(&mut self, key: &[u8], value: Option<&[u8]>) {
         self.within(self.footprint.may_write(key));
-        self.writes.insert(Bytes::copy_from_slice(key), value);
+        self.writes.insert(key, value);
     }
 
     /// Gives `visit` the keys from `from` on that are below `to` with their values, in ascending
@@ -242,8 +239,7 @@ impl StateView<'_> {
             return;
         }
         let Self { source, writes, accesses, .. } = self;
-        let end = to.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut own = writes.range::<[u8], _>((Bound::Included(from), end)).peekable();
+        let mut own = writes.range(from, to).peekable();
         let mut found = Vec::new();
         let record = accesses.is_some();
         // The key at which `visit` broke off.
@@ -319,20 +315,31 @@ pub fn attempt<T: Transaction + ?Sized>(
     record: bool,
     result: &mut Vec<u8>,
 ) -> Attempt {
-    let mut view = StateView {
-        source,
-        footprint: Footprint::Unknown,
-        writes: Writes::new(),
-        accesses: record.then(Accesses::default),
-        strayed: false,
-    };
+    let mut writes = Writes::default();
+    let accesses = record.then(Accesses::default);
+    let (end, accesses) = attempt_into(logic, tx, context, source, accesses, &mut writes, result);
+    Attempt { end, writes, accesses }
+}
+
+/// The same, into `writes` and `accesses` that are empty, so that their memory can be used again.
+pub(crate) fn attempt_into<T: Transaction + ?Sized>(
+    logic: &T,
+    tx: &Operation,
+    context: &Context,
+    source: &mut dyn StateSource,
+    accesses: Option<Accesses>,
+    writes: &mut Writes,
+    result: &mut Vec<u8>,
+) -> (Result<Outcome, Aborted>, Option<Accesses>) {
+    let footprint = Footprint::Unknown;
+    let mut view = StateView { source, footprint, writes, accesses, strayed: false };
     // Nothing that a panic leaves half done is looked at again: the writes are dropped, the result
     // is cut off, and the source was only read.
     let ran = catch_unwind(AssertUnwindSafe(|| {
         view.footprint = logic.footprint(tx);
         logic.execute(tx, context, &mut view, result)
     }));
-    let StateView { mut writes, accesses, strayed, .. } = view;
+    let StateView { accesses, strayed, .. } = view;
     let end = match ran {
         _ if strayed => Err(Aborted::OutsideFootprint),
         Ok(outcome) => Ok(outcome),
@@ -342,5 +349,5 @@ pub fn attempt<T: Transaction + ?Sized>(
     if end != Ok(Outcome::Commit) {
         writes.clear();
     }
-    Attempt { end, writes, accesses }
+    (end, accesses)
 }

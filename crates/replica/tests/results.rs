@@ -7,8 +7,11 @@ use bytes::Bytes;
 use common::{Asker, CLIENT, Net, counter, pbft, quick};
 use std::collections::BTreeMap;
 use tercio_crypto::{Instance, Keyring};
-use tercio_ledger::{AuditReport, BlockLog, BlockLogSettings, BlockResults, Storage, audit};
-use tercio_replica::NodeSettings;
+use tercio_ledger::{
+    AuditReport, BlockLog, BlockLogSettings, BlockResults, SnapshotStore, Storage, audit,
+    audit::results_at,
+};
+use tercio_replica::{Durability, NodeSettings};
 use tercio_types::{Authenticator, Height, Principal, Suite};
 use tercio_wire::{Frame, Kind, OpResult, Reader, encode_results, list, results_digest};
 
@@ -93,6 +96,36 @@ fn all_replicas_keep_the_same_results() {
         net.order(&asker, 37, 9);
         assert_eq!(compare(&mut net), [(1, 45); 4]);
     }
+}
+
+/// The power fails at any operation of the disk: whoever starts from a snapshot that is kept executes
+/// nothing below it again, so the results up to it are there.
+#[test]
+fn a_snapshot_that_is_kept_has_its_results() {
+    let unsynced = |settings: &mut NodeSettings| {
+        quick(settings);
+        settings.durability = Durability::Memory;
+    };
+    let mut kept = 0;
+    for k in 0.. {
+        let mut net = Net::with(4, Box::new(counter), Box::new(unsynced), pbft());
+        let asker = Asker::new(CLIENT, &net.membership);
+        net.disks[2].fail_in(k);
+        net.order(&asker, 1, 10);
+        let disk = net.disks[2].after_crash(&mut |_| 0);
+        let chain = net.membership.chain();
+        let store = SnapshotStore::open(Box::new(disk.fork()), chain).unwrap();
+        if let Some(&seq) = store.kept().last() {
+            kept += 1;
+            let height = store.head(seq).unwrap().0.certificate.checkpoint.height;
+            let found = results_at(&disk, chain, height).unwrap();
+            assert!(found.is_some(), "results below the snapshot at {height} are gone");
+        }
+        if net.stopped.is_empty() {
+            break;
+        }
+    }
+    assert!(kept > 0);
 }
 
 /// Whoever fetches a state keeps results from there on, and pruning takes them with the blocks.

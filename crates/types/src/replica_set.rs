@@ -44,10 +44,11 @@ impl ReplicaSet {
     /// The members in ascending order.
     pub fn iter(self) -> impl Iterator<Item = ReplicaId> {
         let mut left = self.0;
-        std::iter::from_fn(move || {
-            let next = (left != 0).then(|| ReplicaId(left.trailing_zeros() as u16))?;
+        // It knows how many it gives.
+        (0..left.count_ones()).map(move |_| {
+            let next = ReplicaId(left.trailing_zeros() as u16);
             left &= left - 1;
-            Some(next)
+            next
         })
     }
 

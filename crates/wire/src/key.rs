@@ -164,7 +164,10 @@ pub fn certificate_claims(
 /// The hash of a block's header: what the next block names as its parent.
 #[must_use]
 pub fn block_hash(header: &BlockHeader) -> Digest {
-    tercio_crypto::hash(header.suite, &[&header.to_bytes()])
+    // Long enough for all of it: this is done for each block.
+    let mut bytes = Vec::with_capacity(256);
+    header.encode(&mut bytes);
+    tercio_crypto::hash(header.suite, &[&bytes])
 }
 
 /// What a client's authenticator on `package` covers.

@@ -84,7 +84,10 @@ impl Outbox {
     /// Records something that promises nothing by itself.
     pub(super) fn note(&mut self, record: &Record) {
         let (id, tag) = (self.next_persist(), record.tag());
-        self.push(Effect::Persist { id, tag, record: record.to_bytes() });
+        // Long enough for what is recorded of each batch.
+        let mut bytes = Vec::with_capacity(128);
+        record.encode(&mut bytes);
+        self.push(Effect::Persist { id, tag, record: bytes.into() });
     }
 
     /// Records something; what it promises follows when the record is durable.
