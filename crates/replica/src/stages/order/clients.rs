@@ -68,7 +68,7 @@ impl<P: Protocol> OrderStage<P> {
             return Ok(());
         }
         if package.kind == OpKind::User
-            && package.ops.iter().any(|op| self.pre_check.check(&op).is_err())
+            && package.ops.iter().any(|op| self.pre_check.check(op).is_err())
         {
             self.reject(client, first, Reason::Malformed, Duration::ZERO, out);
             return Ok(());
