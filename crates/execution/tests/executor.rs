@@ -10,7 +10,11 @@ use tercio_types::{Batch, Height, OpKind, SeqNum};
 use tercio_wire::EncodedBatch;
 
 fn scripted(lag: u16, script: &Director) -> (Chain, Execution) {
-    let executor = Scripted::new(Box::new(Journal::default()), script);
+    late(lag, script, false)
+}
+
+fn late(lag: u16, script: &Director, eager: bool) -> (Chain, Execution) {
+    let executor = Scripted::new(Box::new(Journal::default()), script).eager(eager);
     Engine::over(Box::new(executor), membership(), lag).split()
 }
 
@@ -93,6 +97,7 @@ proptest! {
         schedule in schedule(),
         lag in prop_oneof![Just(0u16), Just(2u16)],
         interval in 1u64..6,
+        eager in any::<bool>(),
     ) {
         let batches: Vec<_> = (1..).map(SeqNum).zip(with_reads(batches)).collect();
         let mut engine = Engine::new(Box::new(Journal::default()), membership(), lag);
@@ -102,7 +107,7 @@ proptest! {
             note(&mut expected, &mut engine, &executed, interval);
         }
         let script = director(Script::HALTED);
-        let (chain, execution) = scripted(lag, &script);
+        let (chain, execution) = late(lag, &script, eager);
         let mut behind = Behind {
             chain,
             execution,

@@ -59,6 +59,8 @@ pub(crate) struct Scripted {
     inner: InProcess,
     script: Director,
     waiting: VecDeque<Work>,
+    /// Whether it executes what it is handed at once, and is late to say so only.
+    eager: bool,
     /// What it gives twice.
     again: Option<Work>,
 }
@@ -66,11 +68,19 @@ pub(crate) struct Scripted {
 impl Scripted {
     pub(crate) fn new(app: Box<dyn Application>, script: &Director) -> Self {
         let (inner, script) = (InProcess::new(app), script.clone());
-        Self { inner, script, waiting: VecDeque::new(), again: None }
+        Self { inner, script, waiting: VecDeque::new(), eager: false, again: None }
+    }
+
+    pub(crate) fn eager(self, eager: bool) -> Self {
+        Self { eager, ..self }
     }
 
     fn done(&mut self) -> Option<Work> {
-        self.inner.submit(self.waiting.pop_front()?);
+        let first = self.waiting.pop_front()?;
+        if self.eager {
+            return Some(first);
+        }
+        self.inner.submit(first);
         self.inner.poll()
     }
 }
@@ -82,7 +92,11 @@ impl Executor for Scripted {
 
     fn submit(&mut self, work: Work) {
         assert!(self.credit() > 0, "it was handed more than it takes");
-        self.waiting.push_back(work);
+        if !self.eager {
+            return self.waiting.push_back(work);
+        }
+        self.inner.submit(work);
+        self.waiting.extend(self.inner.poll());
     }
 
     fn poll(&mut self) -> Option<Work> {
