@@ -44,7 +44,7 @@ impl Behind {
 
     /// Nothing is begun behind a checkpoint that is not taken.
     fn may_begin(&self) -> bool {
-        let waits = self.under_way.back().is_some_and(|seq| seq.0 % self.interval == 0);
+        let waits = self.under_way.back().is_some_and(|seq| seq.0.is_multiple_of(self.interval));
         !waits && self.execution.may_begin()
     }
 
@@ -69,7 +69,7 @@ impl Behind {
 /// What is to be equal: a block, its replies, and the checkpoint behind it.
 fn note(said: &mut Vec<String>, execution: &mut Execution, executed: &Executed, interval: u64) {
     said.push(format!("{executed:?}"));
-    if executed.seq.0 % interval == 0 {
+    if executed.seq.0.is_multiple_of(interval) {
         said.push(format!("{:?}", execution.checkpoint(executed.seq)));
     }
 }

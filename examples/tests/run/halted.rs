@@ -121,11 +121,6 @@ fn execution_halts_and_ordering_goes_on() {
         let bound = before["replicas"][id]["rss_mb"].as_f64().unwrap() + BOUND_MIB;
         assert!(*most <= bound, "replica {id} takes {most} MiB, above {bound}");
     }
-    println!(
-        "ordered {:?} batches; rss {:?} MiB before, {memory:?} at most",
-        [0, 1, 2, 3].map(|id| of(&status, id, "delivered") - of(&before, id, "delivered")),
-        most_memory(&before)
-    );
     tells(&status, &said(program, &command(&["status", &net])));
 
     HALTED.iter().for_each(|id| locks[*id].unlock().unwrap());
