@@ -1,5 +1,10 @@
 //! The examples run and say what their readers expect.
 
+#[path = "run/halted.rs"]
+mod halted;
+#[path = "run/halting.rs"]
+mod halting;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;

@@ -6,6 +6,7 @@ mod byzantine;
 mod causes;
 mod common;
 mod doubts;
+mod full;
 mod laggard;
 mod learner;
 mod normal;

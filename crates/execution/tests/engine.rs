@@ -16,10 +16,10 @@ use tercio_types::{
 };
 use tercio_wire::{Encode, EncodedBatch, OpResult, block_hash, decode_results, results_digest};
 
-const SUITE: Suite = Suite::Sha256Ed25519;
+pub(crate) const SUITE: Suite = Suite::Sha256Ed25519;
 const CHAIN: ChainId = ChainId([3; 32]);
 /// A membership of four replicas, without a client.
-fn membership() -> Arc<Membership> {
+pub(crate) fn membership() -> Arc<Membership> {
     let secret = |i: u8| SecretKey::from_seed([i; 32]);
     let member = |i| Member { key: secret(i).public(), address: String::new() };
     let (model, members) = (FaultModel::Byzantine, (0..4).map(member).collect());
@@ -30,7 +30,7 @@ fn membership() -> Arc<Membership> {
 /// Writes down all that it executes: a second execution would show. A result is the operation's
 /// place in the history and its bytes.
 #[derive(Default)]
-struct Journal {
+pub(crate) struct Journal {
     history: Vec<(ClientId, RequestSeq)>,
     contexts: Vec<Context>,
     state: Vec<u8>,
@@ -124,20 +124,20 @@ fn package_of(client: u64, first: u64, kind: OpKind, ops: Vec<Bytes>) -> Package
     }
 }
 
-fn package(client: u64, first: u64, count: usize) -> Package {
+pub(crate) fn package(client: u64, first: u64, count: usize) -> Package {
     let op = |i| Bytes::from(format!("{client}/{}", first + i as u64));
     package_of(client, first, OpKind::User, (0..count).map(op).collect())
 }
 
-fn batch(time: u64, packages: Vec<Package>) -> Batch {
+pub(crate) fn batch(time: u64, packages: Vec<Package>) -> Batch {
     Batch { time: Timestamp(time), checkpoint: false, packages }
 }
 
-fn digest_of(batch: &Batch) -> Digest {
+pub(crate) fn digest_of(batch: &Batch) -> Digest {
     hash(SUITE, &[&batch.to_bytes()])
 }
 
-fn body(batch: &Batch) -> EncodedBatch {
+pub(crate) fn body(batch: &Batch) -> EncodedBatch {
     EncodedBatch::new(batch.clone(), SUITE)
 }
 
@@ -221,7 +221,7 @@ fn packages() -> impl Strategy<Value = Vec<Package>> {
     prop::collection::vec(package, 1..24)
 }
 
-fn batches() -> impl Strategy<Value = Vec<Batch>> {
+pub(crate) fn batches() -> impl Strategy<Value = Vec<Batch>> {
     (packages(), prop::collection::vec((0usize..5, 0u64..50), 1..24)).prop_map(|(all, cuts)| {
         let mut packages = all.into_iter();
         let mut out: Vec<_> = cuts

@@ -3,6 +3,8 @@
 
 mod clients;
 mod engine;
+mod executor;
 mod keyed;
 mod merkle_map;
+mod scripted;
 mod view;

@@ -20,6 +20,10 @@ use tercio_types::{
 };
 use toml::de::{DeTable, ValueDeserializer};
 
+/// The window of a new network, where its size allows that: with a checkpoint every 128 numbers
+/// ordering may run more than 2,000 batches ahead of an execution that halts.
+const NEW_WINDOW: u64 = 2560;
+
 /// What all replicas of a network agree on before the first batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Genesis {
@@ -55,6 +59,8 @@ pub struct SharedSettings {
     pub execute_before_propose: bool,
 }
 
+/// What a file means that says nothing of them; a new network's window is another
+/// ([`Genesis::with_new_window`]).
 impl Default for SharedSettings {
     fn default() -> Self {
         let Settings {
@@ -263,6 +269,24 @@ impl Genesis {
             Err(GenesisError::Consensus(error)) => Err(source.at_key(error.key, error.why).into()),
             other => other.map(|()| genesis),
         }
+    }
+
+    /// The same for a new network: with a window of 2,560 numbers, or half of that and so on where the
+    /// protocol finds it too large for so many replicas. It is never below the default, which a file
+    /// without `window` has.
+    #[must_use]
+    pub fn with_new_window(mut self) -> Self {
+        let least = self.consensus.window;
+        let halved = |window: &u64| Some(window / 2);
+        for window in std::iter::successors(Some(NEW_WINDOW), halved).take_while(|w| *w > least) {
+            self.consensus.window = window;
+            if self.check().is_ok() {
+                return self;
+            }
+        }
+        // What makes no network makes none with this one either: whoever checks it says why.
+        self.consensus.window = least;
+        self
     }
 
     /// Whether it makes a network.

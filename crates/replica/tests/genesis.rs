@@ -94,12 +94,35 @@ fn the_smallest_genesis_has_defaults() {
         tercio_registry::ExchangeKind::app(tercio_exchange::Settings::default())
     );
     assert_eq!(genesis.consensus, SharedSettings::default());
+    assert_eq!(genesis.consensus.window, 512, "the chain ids of files without it depend on that");
     let without = text.replace("[exchange]", "");
     let error = Genesis::from_toml(&without, Path::new("genesis.toml"), &tercio_registry::apps())
         .unwrap_err()
         .to_string();
     let expected = "name the application by exactly one of [counter], [exchange], [kv], [bank]";
     assert!(error.ends_with(expected), "{error}");
+}
+
+/// Ordering may run far ahead of an execution that halts, where a NEW-VIEW of so many fits a frame.
+#[test]
+fn a_new_network_has_the_widest_window_that_fits() {
+    let sizes = [(1, 2560), (4, 2560), (27, 2560), (28, 1280), (54, 1280), (55, 640), (109, 640)];
+    for (n, window) in sizes.into_iter().chain([(110, 512), (128, 512)]) {
+        let addresses = vec![([127, 0, 0, 1], 1).into(); n];
+        let genesis = Genesis { consensus: SharedSettings::default(), ..genesis("x", &addresses) };
+        let new = genesis.with_new_window();
+        assert_eq!(
+            new.consensus,
+            SharedSettings { window, ..SharedSettings::default() },
+            "n = {n}"
+        );
+        new.check().unwrap();
+    }
+    // A file that says nothing of it means what it always did.
+    let silent =
+        example().to_toml().replace("window = 32\n", "").replace("interval = 8", "interval = 128");
+    let silent = Genesis::from_toml(&silent, Path::new("genesis.toml"), &tercio_registry::apps());
+    assert_eq!(silent.unwrap().consensus.window, 512);
 }
 
 /// The member of one number gets another.

@@ -9,6 +9,7 @@ mod clients;
 mod clock;
 mod common;
 mod configuration;
+mod executors;
 mod genesis;
 mod hostile;
 mod layouts;
@@ -23,6 +24,8 @@ mod restored;
 mod results;
 mod returning;
 mod running;
+#[path = "../../execution/tests/scripted/mod.rs"]
+mod scripted;
 mod seams;
 mod stable;
 mod starts;

@@ -5,6 +5,9 @@
 //! network can order while a quorum of such replicas is there, and how many more than a quorum there
 //! are is how many may still fail. Whether it does order is told by the oldest request that waits: an
 //! idle network makes no progress for hours and is well.
+//!
+//! A replica whose execution stands votes, and answers no client: those need equal results of f+1
+//! others. Where fewer execute, nothing that is asked for gets done, and the network stands.
 
 use super::seconds;
 use super::state::{State, hears, starts};
@@ -32,9 +35,12 @@ pub(super) struct Network {
     pub(super) quorum: usize,
     /// How many can vote now.
     pub(super) voting: usize,
-    /// How many of those may still fail.
+    /// How many of those execute what is ordered: their executions do not stand.
+    pub(super) executing: usize,
+    /// How many of those that vote may still fail.
     pub(super) may_fail: usize,
-    /// Whether it can order operations: a quorum can vote, and no request waits in vain.
+    /// Whether it can do operations: a quorum can vote, no request waits in vain, and as many execute as
+    /// a client needs results of.
     pub(super) works: bool,
     pub(super) sentences: Vec<String>,
 }
@@ -57,18 +63,35 @@ impl Network {
         let (n, f, quorum) = (membership.n(), membership.f(), membership.needed());
         let out = cannot_vote(states, quorum);
         let voting = n - out.len();
-        let may_fail = voting.saturating_sub(quorum).min(f);
+        let stand: BTreeMap<u16, String> = (states.iter())
+            .filter(|(id, _)| !out.contains_key(id))
+            .filter_map(|(id, state)| Some((*id, state.execution_stands()?)))
+            .collect();
+        let (executing, results) = (voting - stand.len(), membership.reply_threshold());
+        let answers = stand.is_empty() || executing >= results;
+        let spare = match stand.is_empty() {
+            true => voting.saturating_sub(quorum),
+            false => voting.saturating_sub(quorum).min(executing.saturating_sub(results)),
+        };
+        let may_fail = spare.min(f);
         let up: Vec<&ReplicaReport> = states.values().filter_map(State::report).collect();
         let voters: Vec<&ReplicaReport> =
             up.iter().copied().filter(|report| !out.contains_key(&report.id)).collect();
         let stall = stall(&voters, voting, quorum);
         let back: Vec<u16> = out.keys().copied().filter(|id| states[id].rejoins()).collect();
         // Those that time out replace the primary, and with the new view others vote again.
-        let works = voting + back.len() >= quorum && stall.is_none();
+        let works = voting + back.len() >= quorum && stall.is_none() && answers;
         let lost = up.iter().filter(|report| report.learning.is_some() && !report.rejoins).count();
 
         let mut sentences: Vec<String> =
             out.iter().map(|(id, why)| format!("replica {id} {why}")).collect();
+        sentences.extend(stand.iter().map(|(id, why)| format!("replica {id}: {why}")));
+        sentences.extend((!stand.is_empty() && executing < quorum).then(|| {
+            format!(
+                "ordering goes on until the window is full: execution goes on at {executing} of {n}, \
+                 and no checkpoint becomes stable with fewer than {quorum}"
+            )
+        }));
         sentences.extend(stall);
         sentences.extend(late(&voters).filter(|_| works));
         sentences.extend(link_problems(&up, &out));
@@ -94,6 +117,10 @@ impl Network {
                     replicas(&ids)
                 )
             }
+            _ if !answers => format!(
+                "the network stands, though {vote}: execution goes on at {executing}, and a client \
+                 needs results of {results}"
+            ),
             _ if !works => format!("the network stands, though {vote}"),
             0 if sentences.is_empty() && f == 0 => {
                 format!("all is well: {vote}, none may fail")
@@ -104,7 +131,7 @@ impl Network {
             _ => format!("the network works: {vote}, {may_fail} may still fail"),
         };
         sentences.push(sum);
-        Self { n, f, quorum, voting, may_fail, works, sentences }
+        Self { n, f, quorum, voting, executing, may_fail, works, sentences }
     }
 }
 

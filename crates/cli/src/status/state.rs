@@ -89,7 +89,7 @@ impl State {
     pub(super) fn votes(&self) -> bool {
         match self {
             Self::Up(report) => {
-                report.learning.is_none() && !report.catching_up && halted(report).is_none()
+                report.learning.is_none() && !report.catching_up && stalled(report).is_none()
             }
             Self::Linked { .. } => true,
             _ => false,
@@ -99,8 +99,14 @@ impl State {
     /// Whether it cannot vote now and does from the next view on: it lost its log, and all that it
     /// forgot lies below what is stable.
     pub(super) fn rejoins(&self) -> bool {
-        self.report()
-            .is_some_and(|report| report.rejoins && !report.catching_up && halted(report).is_none())
+        self.report().is_some_and(|report| {
+            report.rejoins && !report.catching_up && stalled(report).is_none()
+        })
+    }
+
+    /// Where and since when its execution stands, though it has something to do; it votes all the same.
+    pub(super) fn execution_stands(&self) -> Option<String> {
+        self.report().and_then(execution_stands)
     }
 
     /// What it does, in a few words.
@@ -133,7 +139,8 @@ impl State {
         match self {
             Self::Up(r) if r.learning.is_some() => "learner",
             Self::Up(r) if r.catching_up => "catching up",
-            Self::Up(r) if halted(r).is_some() => "halted",
+            Self::Up(r) if stalled(r).is_some() => "halted",
+            Self::Up(r) if execution_stands(r).is_some() => "exec stands",
             Self::Up(r) if r.changing => "changing",
             Self::Up(r) if r.busy => "busy",
             Self::Up(r) if r.primary == r.id => "primary",
@@ -148,21 +155,24 @@ impl State {
     }
 }
 
-/// What its loop or its execution has not done for too long.
-fn halted(report: &ReplicaReport) -> Option<String> {
-    let ReplicaReport { stalled_ms, executing, executing_ms, height, .. } = report;
-    if *executing_ms >= HALTED_MS {
+/// What its loop has not done for too long.
+fn stalled(report: &ReplicaReport) -> Option<String> {
+    let stalled_ms = report.stalled_ms;
+    (stalled_ms >= HALTED_MS)
+        .then(|| format!("reads nothing since {}: a queue in it is full", seconds(stalled_ms)))
+}
+
+/// What its execution has not done for too long. Ordering does not wait for that.
+fn execution_stands(report: &ReplicaReport) -> Option<String> {
+    let ReplicaReport { executing, executing_ms, height, .. } = report;
+    (*executing_ms >= HALTED_MS).then(|| {
         let since = seconds(*executing_ms);
-        return Some(format!(
-            "executes nothing since {since} (at height {height}, {executing} number(s) wait)"
-        ));
-    }
-    (*stalled_ms >= HALTED_MS)
-        .then(|| format!("reads nothing since {}: a queue in it is full", seconds(*stalled_ms)))
+        format!("execution stands at {height} since {since}, {executing} number(s) wait")
+    })
 }
 
 fn role(report: &ReplicaReport) -> String {
-    let halted = halted(report);
+    let halted = stalled(report).or_else(|| execution_stands(report));
     match report {
         ReplicaReport { learning: Some(learning), .. } => learning.clone(),
         ReplicaReport { catching_up: true, transfer: Some(transfer), .. }

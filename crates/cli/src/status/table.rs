@@ -135,6 +135,7 @@ mod tests {
                 f: 0,
                 quorum: 2,
                 voting: 0,
+                executing: 0,
                 may_fail: 0,
                 works: false,
                 sentences: vec![[sentence; 4].join(", ")],

@@ -9,7 +9,7 @@ use tercio_consensus::pbft::{Pbft, Recovery};
 use tercio_consensus::{Instant, Protocol, Settings};
 use tercio_counter::Counter;
 use tercio_crypto::{Instance, Keyring, SecretKey, Signer};
-use tercio_execution::Application;
+use tercio_execution::{Application, Executor};
 use tercio_ledger::MemStorage;
 use tercio_replica::{Durability, Node, NodeError, NodeSettings, NodeStatus, Output};
 use tercio_types::{
@@ -144,6 +144,8 @@ pub(crate) struct Answer {
 }
 
 pub(crate) type Make<P> = Box<dyn Fn(&NodeSettings, Signer, Recovery, Instant) -> P>;
+/// What executes at each replica.
+pub(crate) type Executors = Box<dyn Fn(usize) -> Box<dyn Executor>>;
 pub(crate) type Tune = Box<dyn Fn(&mut NodeSettings)>;
 pub(crate) type Tamper = Box<dyn FnMut(Principal, Principal, &Bytes) -> Option<Bytes>>;
 
@@ -161,7 +163,7 @@ pub(crate) struct Net<P: Protocol = Pbft> {
     /// Changes frames on their way, or drops them.
     pub(crate) tamper: Option<Tamper>,
     pub(crate) stopped: Vec<(ReplicaId, NodeError)>,
-    app: Box<dyn Fn() -> Box<dyn Application>>,
+    executors: Executors,
     tune: Tune,
     make: Make<P>,
 }
@@ -197,7 +199,7 @@ impl Net<Pbft> {
         tune: fn(&mut NodeSettings),
     ) -> Self {
         let membership = membership_with(4, ChainId([9; 32]), suite);
-        Self::of(membership, Box::new(app), Box::new(tune), pbft())
+        Self::of(membership, Box::new(move |_| app().into()), Box::new(tune), pbft())
     }
 }
 
@@ -208,16 +210,16 @@ impl<P: Protocol> Net<P> {
         tune: Tune,
         make: Make<P>,
     ) -> Self {
-        Self::of(membership(n), app, tune, make)
+        Self::of(membership(n), Box::new(move |_| app().into()), tune, make)
     }
 
-    /// A network of these members; the application is of their suite.
-    fn of(
-        membership: Arc<Membership>,
-        app: Box<dyn Fn() -> Box<dyn Application>>,
-        tune: Tune,
-        make: Make<P>,
-    ) -> Self {
+    /// As [`Self::with`], with executors of the test's own.
+    pub(crate) fn over(n: usize, executors: Executors, tune: Tune, make: Make<P>) -> Self {
+        Self::of(membership(n), executors, tune, make)
+    }
+
+    /// A network of these members; what executes is of their suite.
+    fn of(membership: Arc<Membership>, executors: Executors, tune: Tune, make: Make<P>) -> Self {
         let n = membership.n();
         let mut net = Self {
             membership,
@@ -230,7 +232,7 @@ impl<P: Protocol> Net<P> {
             cut: BTreeSet::new(),
             tamper: None,
             stopped: vec![],
-            app,
+            executors,
             tune,
             make,
         };
@@ -257,7 +259,7 @@ impl<P: Protocol> Net<P> {
         let node = Node::with_protocol(
             settings,
             self.disks[i].clone(),
-            (self.app)(),
+            (self.executors)(i),
             now,
             |signer, recovery| Ok((self.make)(&made, signer, recovery, now)),
         )?;

@@ -97,24 +97,66 @@ fn one_that_is_behind_a_checkpoint_does_not_count() {
     assert_eq!(of(behind(100)).sentences, [WELL]);
 }
 
-/// Their loops answer and vote until their windows are full.
+/// They vote, and the others give clients their results.
 #[test]
-fn two_of_four_executions_that_halted_stop_the_network() {
-    let halted =
+fn executions_that_stand_are_named_and_still_vote() {
+    let stands =
         |id| state(ReplicaReport { executing: 9, executing_ms: 4000, height: 5, ..up(id) });
-    let two = four(&[halted(2), halted(3)]);
+    let one = four(&[stands(3)]);
+    assert_eq!(
+        one.sentences,
+        [
+            "replica 3: execution stands at 5 since 4.0 s, 9 number(s) wait",
+            "the network works: 4 of 4 replicas vote, 1 may still fail"
+        ]
+    );
+    assert_eq!((one.works, one.voting, one.executing, one.may_fail), (true, 4, 3, 1));
+    // f+1 are left, and a client needs them all.
+    let two = four(&[stands(2), stands(3)]);
     assert_eq!(
         two.sentences,
         [
-            "replica 2 executes nothing since 4.0 s (at height 5, 9 number(s) wait)",
-            "replica 3 executes nothing since 4.0 s (at height 5, 9 number(s) wait)",
-            TWO_LEFT
+            "replica 2: execution stands at 5 since 4.0 s, 9 number(s) wait",
+            "replica 3: execution stands at 5 since 4.0 s, 9 number(s) wait",
+            "ordering goes on until the window is full: execution goes on at 2 of 4, and no \
+             checkpoint becomes stable with fewer than 3",
+            "no faults to spare: 4 of 4 replicas vote, one more failure stops the network"
         ]
     );
-    assert!(!two.works);
-    assert_eq!(four(&[halted(3)]).may_fail, 0);
+    assert_eq!((two.works, two.voting, two.executing, two.may_fail), (true, 4, 2, 0));
+    // Another that is down leaves a quorum, and one execution.
+    let down = State::Down { since_ms: 1000, height: 7 };
+    let lost = four(&[down, stands(2), stands(3)]);
+    assert!(!lost.works && lost.voting == 3, "{:?}", lost.sentences);
     let busy = ReplicaReport { executing: 9, executing_ms: 400, ..up(3) };
     assert_eq!(four(&[state(busy)]).sentences, [WELL]);
+}
+
+/// All is ordered, and no client hears of it.
+#[test]
+fn where_fewer_than_f_plus_one_execute_the_network_stands() {
+    let stands =
+        |id| state(ReplicaReport { executing: 9, executing_ms: 4000, height: 5, ..up(id) });
+    let three = four(&[stands(1), stands(2), stands(3)]);
+    assert_eq!(
+        three.sentences.last().unwrap(),
+        "the network stands, though 4 of 4 replicas vote: execution goes on at 1, and a client needs \
+         results of 2"
+    );
+    assert_eq!((three.works, three.voting, three.executing, three.may_fail), (false, 4, 1, 0));
+    let alone = network(vec![stands(0)]);
+    assert!(!alone.works, "{:?}", alone.sentences);
+}
+
+#[test]
+fn an_execution_that_stands_is_told_by_its_replica() {
+    let report = ReplicaReport { executing: 9, executing_ms: 4000, height: 5, ..up(3) };
+    let stands = state(report.clone());
+    assert_eq!(stands.role(), "execution stands at 5 since 4.0 s, 9 number(s) wait");
+    assert_eq!((stands.word(), stands.votes()), ("exec stands", true));
+    // A loop that reads nothing is the worse of the two.
+    let both = state(ReplicaReport { stalled_ms: 2500, ..report });
+    assert_eq!((both.word(), both.votes()), ("halted", false));
 }
 
 /// A loop that waits for room answers, and its last event is always now.
