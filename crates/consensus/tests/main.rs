@@ -9,6 +9,7 @@ mod doubts;
 mod laggard;
 mod learner;
 mod normal;
+mod overtaken;
 mod promises;
 mod selection;
 mod view_change;
