@@ -10,6 +10,7 @@ mod full;
 mod laggard;
 mod learner;
 mod normal;
+mod overtaken;
 mod promises;
 mod selection;
 mod view_change;

@@ -98,7 +98,7 @@ pub(crate) enum ResultsStep {
 #[derive(Debug)]
 pub(crate) struct ResultsRepair {
     me: ReplicaId,
-    n: u16,
+    ids: ReplicaSet,
     suite: Suite,
     timeout: Duration,
     wanted: Option<WantedResults>,
@@ -117,16 +117,15 @@ pub(crate) struct ResultsRepair {
 
 impl ResultsRepair {
     pub(crate) fn new(me: ReplicaId, membership: &Membership, timeout: Duration) -> Self {
-        let n = membership.n() as u16;
         Self {
             me,
-            n,
+            ids: membership.ids(),
             suite: membership.suite(),
             timeout,
             wanted: None,
             asked: None,
             placing: None,
-            next_peer: ReplicaId((me.0 + 1) % n),
+            next_peer: ReplicaId(me.0 + 1),
             refused: ReplicaSet::EMPTY,
             rounds: 0,
             pause: None,
@@ -157,16 +156,16 @@ impl ResultsRepair {
     fn ask(&mut self, now: Instant) -> Option<ResultsStep> {
         let busy = self.asked.is_some() || self.placing.is_some() || self.pause.is_some();
         let WantedResults { from, to, .. } = *self.wanted.as_ref().filter(|_| !busy)?;
-        if self.refused.len() + 1 >= usize::from(self.n) {
+        if self.refused.len() + 1 >= self.ids.len() {
             self.refused = ReplicaSet::EMPTY;
             self.pause = Some(now + self.timeout * (1 << self.rounds.min(8)));
             self.rounds += 1;
             return None;
         }
-        let turns = (0..self.n).map(|i| ReplicaId((self.next_peer.0 + i) % self.n));
+        let turns = self.ids.circle(self.next_peer);
         let mut open = turns.filter(|peer| *peer != self.me && !self.refused.contains(*peer));
         let peer = open.next().expect("not all have refused");
-        self.next_peer = ReplicaId((peer.0 + 1) % self.n);
+        self.next_peer = ReplicaId(peer.0 + 1);
         self.numbers = (self.numbers + 1) % MARK;
         let number = MARK | self.numbers;
         self.asked = Some((peer, number, now + self.timeout));
@@ -208,5 +207,48 @@ impl ResultsRepair {
         }
         self.pause.take_if(|at| *at <= now);
         self.ask(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use tercio_crypto::SecretKey;
+    use tercio_types::{ChainId, Digest, Epoch, FaultModel, Member};
+
+    /// Numbers may have holes: all others are asked, and nobody else.
+    #[test]
+    fn all_members_are_asked_whatever_their_numbers() {
+        let key = |id: u16| SecretKey::from_seed([id as u8; 32]).public();
+        let member = |id| (ReplicaId(id), Member { key: key(id), address: String::new() });
+        let members = BTreeMap::from([0, 2, 5, 7].map(member));
+        let (model, suite) = (FaultModel::Byzantine, Suite::default());
+        let membership = Membership::numbered(
+            ChainId([1; 32]),
+            Epoch(0),
+            suite,
+            model,
+            members,
+            BTreeMap::new(),
+        );
+        let membership = membership.unwrap();
+        for me in [0, 2, 5, 7] {
+            let timeout = Duration::from_secs(1);
+            let mut repair = ResultsRepair::new(ReplicaId(me), &membership, timeout);
+            let (from, to) = (Height(1), Height(2));
+            let wanted = WantedResults { from, to, chained: Digest::NULL, file: String::new() };
+            let health = ResultsHealth { wanted: Some(wanted), ..ResultsHealth::default() };
+            let mut step = repair.on_health(health, Instant(0));
+            let mut asked = ReplicaSet::EMPTY;
+            for second in 1..4 {
+                if let Some(ResultsStep::Ask { to, .. }) = step {
+                    asked.insert(to);
+                }
+                step = repair.on_timeout(Instant(second * 1_000_000_000));
+            }
+            let others = [0, 2, 5, 7].into_iter().filter(|id| *id != me).map(ReplicaId);
+            assert_eq!(asked, others.collect(), "by {me}");
+        }
     }
 }

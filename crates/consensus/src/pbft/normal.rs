@@ -394,6 +394,10 @@ impl<T: VoteTable> Slots<T> {
         if at.catching_up && stands(Defence::F28OneOwner) {
             return None;
         }
+        // Rule W3: a window that moved on must not let a further one wait for execution.
+        if self.low > at.executed {
+            return None;
+        }
         let seq = self.delivered.next();
         let slot = self.slots.get_mut(&seq)?;
         let digest = slot.committed?;

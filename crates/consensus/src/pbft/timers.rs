@@ -23,7 +23,7 @@ impl<T: VoteTable> Pbft<T> {
         if changing || catching_up || !self.may_leave_now() || !stands(Defence::F18RequestTimers) {
             return None;
         }
-        if self.is_full() && self.only_execution_is_late() {
+        if self.is_overtaken() || self.is_full() && self.only_execution_is_late() {
             return None;
         }
         let proposed = self.slots.proposed_since(self.views.view());
@@ -40,6 +40,12 @@ impl<T: VoteTable> Pbft<T> {
             && (marks.delivered >= marks.high || !self.slots.may_fill(&self.config))
     }
 
+    /// Rule W3: whether the window has moved beyond what is executed. What is delivered waits for that,
+    /// and no view changes it. Those who signed what the window stands at are f+1 correct ones at least.
+    fn is_overtaken(&self) -> bool {
+        self.slots.low() > self.checkpoints.executed()
+    }
+
     /// Whether all others say that they have delivered what the checkpoint stands for that was asked
     /// for: another view would bring nobody anything.
     fn only_execution_is_late(&self) -> bool {
@@ -50,7 +56,7 @@ impl<T: VoteTable> Pbft<T> {
     /// Rule T5: when a primary can order again. It gets its whole time then, if it could not for long:
     /// one that orders as fast as checkpoints become stable must not put the timers off.
     pub(super) fn note_full(&mut self) {
-        match (self.is_full(), self.full.since) {
+        match (self.is_full() || self.is_overtaken(), self.full.since) {
             (true, None) => self.full.since = Some(self.now),
             (false, Some(since)) => {
                 self.full.since = None;

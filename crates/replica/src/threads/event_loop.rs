@@ -158,7 +158,10 @@ impl<P: Protocol> LoopThread<P> {
             let mut now = self.clock.now();
             let (lent, logs) = (self.execute.is_lent(), self.log.queued() > LOG_QUEUE / 2);
             self.order.set_busy(lent || logs);
-            self.order.set_lags(self.execute.queued() > EXECUTE_QUEUE);
+            // While execution is lent, what is for it waits here: others hand on what was executed long
+            // ago, too.
+            let for_execution = self.execute.queued() + self.outbox.execute.len();
+            self.order.set_lags(for_execution > EXECUTE_QUEUE);
             for event in events.drain(..) {
                 match event {
                     TransportEvent::Frame { from, bytes } => {
