@@ -170,3 +170,28 @@ fn t4_waits_for_late_execution_and_for_no_laggard() {
         assert!((0..4).all(|i| net.status(i).stable >= SeqNum(8)), "{:?}", net.status(0));
     }
 }
+
+/// T5: one that fills the window again and again, while execution takes its time each time, cannot
+/// put off the timer of a request that it passes over.
+#[test]
+fn t5_a_window_that_is_full_again_and_again_hides_no_censorship() {
+    let victim = ClientId(1);
+    let mut net = Net::with(4, |s| {
+        s.view_timeout = Duration::from_millis(1000);
+        s.batch_ops = 1;
+    });
+    halt(&mut net, &[0, 1, 2, 3]);
+    let passed_over = net.package(1, 1, 1, None);
+    (1..4).for_each(|i| assert!(net.request(i, &passed_over)));
+    for round in 0..20 {
+        for k in 1..=WINDOW + 8 {
+            let package = net.package(0, round * (WINDOW + 8) + k, 1, None);
+            net.request(0, &package);
+            net.pass_censored(Duration::from_millis(1), victim);
+        }
+        net.pass_censored(Duration::from_millis(700), victim);
+        (0..4).for_each(|i| net.execute(i));
+        net.pass_censored(Duration::from_millis(1), victim);
+    }
+    assert!((1..4).all(|i| net.operations(i).contains(&"op 1 1".into())), "it is passed over");
+}

@@ -10,7 +10,7 @@ pub(super) struct Full {
     /// Since when it is.
     since: Option<Instant>,
     /// When it was for long, and no more.
-    over: Instant,
+    over: Option<Instant>,
 }
 
 impl<T: VoteTable> Pbft<T> {
@@ -28,7 +28,8 @@ impl<T: VoteTable> Pbft<T> {
         }
         let proposed = self.slots.proposed_since(self.views.view());
         let since = [self.requests.pool().oldest(), proposed].into_iter().flatten().min()?;
-        Some(since.max(self.full.over) + self.views.timeout(&self.config))
+        let since = self.full.over.map_or(since, |over| since.max(over));
+        Some(since + self.views.timeout(&self.config))
     }
 
     /// Rule T5: whether no primary could order anything: all numbers up to the high watermark are
@@ -53,15 +54,19 @@ impl<T: VoteTable> Pbft<T> {
             && stands(Defence::F52OrderAhead)
     }
 
-    /// Rule T5: when a primary can order again. It gets its whole time then, if it could not for long:
-    /// one that orders as fast as checkpoints become stable must not put the timers off.
+    /// Rule T5: when a primary can order again. It gets its whole time then, if it could not for long,
+    /// and once for each request: one that fills the window again and again must not put off the
+    /// timer of a request that it passes over.
     pub(super) fn note_full(&mut self) {
         match (self.is_full() || self.is_overtaken(), self.full.since) {
             (true, None) => self.full.since = Some(self.now),
             (false, Some(since)) => {
                 self.full.since = None;
-                if self.now.since(since) >= self.config.settings.view_timeout / 2 {
-                    self.full.over = self.now;
+                let long = self.now.since(since) >= self.config.settings.view_timeout / 2;
+                let had =
+                    |over: Instant| self.requests.pool().oldest().is_some_and(|at| at <= over);
+                if long && !self.full.over.is_some_and(had) {
+                    self.full.over = Some(self.now);
                 }
             }
             _ => {}
