@@ -238,7 +238,7 @@ fn positive(report: &Value, list: &str, fields: &[&str]) -> usize {
 fn the_papers_figures_are_measured() {
     let fields = ["p50_us", "p99_us", "rate_per_s", "random_read_fraction"];
     let ops = figure("ops", &[]);
-    assert_eq!(positive(&ops, "ops", &fields), 5 * 8);
+    assert_eq!(positive(&ops, "ops", &fields), 5 * 9);
     for op in ops["ops"].as_array().unwrap() {
         let of = |field: &str| op[field].as_f64();
         if op["transport"] == "shm" {
