@@ -4,8 +4,8 @@
 //!   ([`Executor::submit`]); what it gave comes back in the same order, at once or any time later
 //!   ([`Executor::poll`]). Nothing of ordering waits for it.
 //! - The engine hands over no more than the executor takes ([`Executor::credit`]).
-//! - The state is that after the last block that came back. The engine asks for it only when nothing
-//!   is under way.
+//! - The state is that after the last block that came back. Digests and snapshots are asked for only
+//!   when nothing is under way; questions, and a look at a proposal, at any time.
 //!
 //! [`InProcess`] makes an executor of an [`Application`]: it executes as it is handed work.
 
@@ -91,7 +91,8 @@ pub trait Executor: Send {
     }
 
     /// Waits until there is something to poll, and gives it. Asked only where a replica can go no
-    /// further without: as it starts, and when it catches up.
+    /// further without: as it starts, and when it catches up. One whose work is not done when `submit`
+    /// returns has to bring its own: nothing stops the replica.
     fn wait(&mut self) -> Option<Work> {
         self.poll()
     }
