@@ -186,6 +186,7 @@ impl<T: VoteTable> Pbft<T> {
                 self.on_own_view_change(view_change);
             }
             Promise::Enter(new_view) => {
+                self.views.entry_is_logged(new_view.view);
                 if new_view.sender == self.config.me {
                     self.lead(new_view.view);
                     self.out.broadcast(PbftMessage::NewView(new_view));

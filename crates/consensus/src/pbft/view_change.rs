@@ -51,6 +51,8 @@ pub(super) struct Views {
     leaving: Option<Arc<SignedViewChange>>,
     /// What began the view we are in, to show to others.
     new_view: Option<Arc<SignedNewView>>,
+    /// The last view of which the log says durably that we entered it.
+    logged: Option<View>,
     /// View changes in a row without a delivery between them: the timeout's exponent.
     failed: u32,
     /// How many views were entered after the first.
@@ -69,6 +71,7 @@ impl Views {
             said: BTreeMap::new(),
             leaving: None,
             new_view: None,
+            logged: None,
             failed: 0,
             entered: 0,
             entered_at: now,
@@ -294,13 +297,21 @@ impl Views {
         self.new_view = Some(new_view);
     }
 
-    /// Shows a replica that is behind which view we are in.
+    /// The log says durably that we entered this view.
+    pub(super) fn entry_is_logged(&mut self, view: View) {
+        self.logged = Some(view);
+    }
+
+    /// Shows a replica that is behind which view we are in. A NEW-VIEW of our own is a promise, so it is
+    /// shown to nobody before it is logged (rule P1); others' are theirs.
     pub(super) fn show(&self, config: &Config, to: ReplicaId, out: &mut Outbox) {
         if self.changing {
             if let Some(message) = self.own(config) {
                 out.send(to, message);
             }
-        } else if let Some(new_view) = self.new_view.clone() {
+        } else if let Some(new_view) = self.new_view.clone()
+            && (new_view.sender != config.me || self.logged == Some(new_view.view))
+        {
             out.send(to, PbftMessage::NewView(new_view));
         }
     }
@@ -347,6 +358,7 @@ impl Views {
     pub(super) fn recall(&mut self, promised: ViewPromises) {
         (self.view, self.changing) = (promised.view, promised.changing);
         (self.leaving, self.new_view) = (promised.leave, promised.enter);
+        self.logged = self.new_view.as_ref().map(|new_view| new_view.view);
     }
 
     /// The log says that we left all views below.
@@ -358,6 +370,7 @@ impl Views {
     /// The log says that we entered a view.
     pub(super) fn recall_enter(&mut self, new_view: Arc<SignedNewView>) {
         (self.view, self.changing) = (new_view.view, false);
+        self.logged = Some(new_view.view);
         self.new_view = Some(new_view);
     }
 }
