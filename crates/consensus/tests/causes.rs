@@ -5,7 +5,7 @@ use crate::common;
 use common::*;
 use std::time::Duration;
 use tercio_consensus::pbft::PbftMessage;
-use tercio_consensus::{LeaveCause, ViewStep};
+use tercio_consensus::{Event, LeaveCause, ViewStep};
 use tercio_types::*;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -101,4 +101,31 @@ fn what_no_checkpoint_covers_waits() {
     net.pass(LONG);
     let all: Vec<_> = (0..4).map(|i| causes(&mut net, i)).collect();
     assert!(all.iter().flatten().any(|c| *c == LeaveCause::CheckpointWaits), "{all:?}");
+}
+
+/// P1: a NEW-VIEW of ours is shown to nobody before it is durable, whoever asks where we are: after a
+/// power failure we could begin the same view otherwise.
+#[test]
+fn p1_a_new_view_is_shown_once_it_is_durable() {
+    let mut net = Net::with(4, |_| {});
+    net.stop(0);
+    request_at_all(&mut net, 1);
+    net.filter = Box::new(|_, to, m| !(to == 1 && matches!(m, PbftMessage::ViewChange(_))));
+    let mut tries = 0;
+    while !net.status(1).changing {
+        net.pass(Duration::from_millis(1));
+        tries += 1;
+        assert!(tries < 60_000, "it never left the first view");
+    }
+    net.peer(1).acknowledge = false;
+    net.filter = Box::new(|_, _, _| true);
+    net.pass(Duration::from_millis(300));
+    let begins = |m: &PbftMessage| matches!(m, PbftMessage::NewView(_));
+    assert!(!net.status(1).changing, "it has a quorum, and enters the view");
+    assert!(!net.peer(1).sent.iter().any(begins), "it is in no log yet");
+    net.peer(1).acknowledge = true;
+    while let Some(id) = net.peer(1).pending_acks.pop_front() {
+        net.handle(1, Event::Persisted(id));
+    }
+    assert!(net.peer(1).sent.iter().any(begins));
 }
