@@ -19,6 +19,7 @@ mod hash;
 mod keyring;
 mod known;
 mod mac;
+mod many;
 mod merkle;
 mod scheme;
 mod secret;
@@ -32,7 +33,8 @@ pub use counted::Counted;
 pub use hash::{Hasher, hash};
 pub use keyring::{Instance, Keyring, Reject, Signer, verify_signed};
 pub use mac::MacKey;
-pub use merkle::{merkle_leaf, merkle_root};
+pub use many::{HashInput, hash_many};
+pub use merkle::{merkle_leaf, merkle_leaves, merkle_root};
 pub use scheme::{
     SchemeError, SigningSecret, from_hex, identity_from_text, key_text, public_from_pem,
     public_key, public_to_der, public_to_pem, signature_from_der, signature_to_der,

@@ -2,19 +2,41 @@
 //! padding and prefix are spread over more children. Leaves and nodes are hashed under different
 //! prefixes, as in RFC 6962, so that neither passes for the other.
 
-use crate::hash;
+use crate::{HashInput, hash, hash_many};
 use tercio_types::{Digest, EMPTY_ROOT, Suite};
 
 /// The children of a node.
 const CHILDREN: usize = 16;
 
-/// The digest of a leaf with this content.
+/// What stands before a leaf's content, and before a node's children.
+const LEAF: u8 = 0;
+const NODE: u8 = 1;
+
+/// The digest of a leaf with this content, in at most three parts.
 #[must_use]
 pub fn merkle_leaf(suite: Suite, content: &[&[u8]]) -> Digest {
-    let mut hasher = crate::Hasher::new(suite);
-    hasher.update(&[0]);
-    content.iter().for_each(|part| hasher.update(part));
-    hasher.finish()
+    let mut parts: [&[u8]; 4] = [&[LEAF], &[], &[], &[]];
+    parts[1..=content.len()].copy_from_slice(content);
+    hash(suite, &parts)
+}
+
+/// Appends the digests of many leaves, each with the content `head` and `body`, one behind the
+/// other.
+pub fn merkle_leaves<const HEAD: usize>(
+    suite: Suite,
+    leaves: &[([u8; HEAD], &[u8])],
+    out: &mut Vec<Digest>,
+) {
+    let mut heads = vec![[LEAF; 64]; leaves.len()];
+    for (place, (head, _)) in heads.iter_mut().zip(leaves) {
+        place[1..=HEAD].copy_from_slice(head);
+    }
+    let messages: Vec<HashInput<'_>> = heads
+        .iter()
+        .zip(leaves)
+        .map(|(head, (_, body))| HashInput { head: &head[..=HEAD], body })
+        .collect();
+    hash_many(suite, &messages, out);
 }
 
 /// The root over digests of leaves, or over roots of trees that are to be parts of this one. Each
@@ -26,18 +48,30 @@ pub fn merkle_root(suite: Suite, digests: &[Digest]) -> Digest {
         [] => EMPTY_ROOT,
         [root] => *root,
         _ if digests.len() <= CHILDREN => node(suite, digests),
-        _ => {
-            let level: Vec<Digest> = digests.chunks(CHILDREN).map(|c| node(suite, c)).collect();
-            merkle_root(suite, &level)
-        }
+        _ => merkle_root(suite, &level(suite, digests)),
     }
+}
+
+/// The nodes above these, side by side.
+fn level(suite: Suite, digests: &[Digest]) -> Vec<Digest> {
+    let mut nodes = Vec::with_capacity(digests.len().div_ceil(CHILDREN));
+    let (whole, rest) = digests.as_chunks::<CHILDREN>();
+    let children: Vec<_> = whole.iter().map(|children| children.map(|child| child.0)).collect();
+    let bodies = children.iter().map(|children| children.as_flattened());
+    let messages: Vec<HashInput<'_>> =
+        bodies.map(|body| HashInput { head: &[NODE], body }).collect();
+    hash_many(suite, &messages, &mut nodes);
+    if !rest.is_empty() {
+        nodes.push(node(suite, rest));
+    }
+    nodes
 }
 
 fn node(suite: Suite, children: &[Digest]) -> Digest {
     if let [only] = children {
         return *only;
     }
-    let mut bytes = [1; 1 + 32 * CHILDREN];
+    let mut bytes = [NODE; 1 + 32 * CHILDREN];
     for (place, child) in bytes[1..].chunks_exact_mut(32).zip(children) {
         place.copy_from_slice(&child.0);
     }

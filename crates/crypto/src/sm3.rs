@@ -1,7 +1,9 @@
-//! SM3 (GB/T 32905-2016): a hash of 256 bits. One message at a time, piece by piece, or many
-//! messages at once in the lanes of vector registers.
+//! SM3 (GB/T 32905-2016): a hash of 256 bits, fed piece by piece. Many messages at once are hashed in
+//! [`crate::many`].
 
-use tercio_unsafe_lanes::sm3::{Blocks, INITIAL, LANES, States, compress, compress_lanes};
+use crate::many::{Function, HashInput, Start, bytes};
+use tercio_unsafe_lanes::sm3::{INITIAL, compress, compress_lanes};
+use tercio_unsafe_lanes::words::{Block, LANES, States};
 
 /// An SM3 hash that is fed piece by piece.
 #[derive(Clone, Debug)]
@@ -62,14 +64,6 @@ impl Sm3 {
     }
 }
 
-fn bytes(state: &[u32; 8]) -> [u8; 32] {
-    let mut out = [0; 32];
-    for (chunk, word) in out.chunks_exact_mut(4).zip(state) {
-        chunk.copy_from_slice(&word.to_be_bytes());
-    }
-    out
-}
-
 /// The last one or two blocks of a message of `length` bytes, of which `rest` are in no block yet.
 fn tail(rest: &[u8], length: u64) -> Tail {
     let mut tail = Tail { blocks: [0; 128], used: if rest.len() < 56 { 64 } else { 128 } };
@@ -92,102 +86,36 @@ impl std::ops::Deref for Tail {
     }
 }
 
-/// Where many messages start: nothing, or whole blocks that they have in common.
+/// SM3 over many messages.
 #[derive(Clone, Debug)]
-pub(crate) struct Start {
-    state: [u32; 8],
-    length: u64,
-}
+pub(crate) struct Many;
 
-impl Start {
-    pub(crate) const EMPTY: Self = Self { state: INITIAL, length: 0 };
+impl Function for Many {
+    const INITIAL: [u32; 8] = INITIAL;
 
-    /// After the whole blocks of `bytes`; also gives the rest.
-    pub(crate) fn after(bytes: &[u8]) -> (Self, &[u8]) {
-        let (blocks, rest) = bytes.as_chunks::<64>();
-        let mut state = INITIAL;
-        blocks.iter().for_each(|block| compress(&mut state, block));
-        (Self { state, length: 64 * blocks.len() as u64 }, rest)
+    fn worth() -> Option<usize> {
+        Some(2)
+    }
+
+    fn lanes(states: &mut States, blocks: &[&Block; LANES]) {
+        compress_lanes(states, blocks);
+    }
+
+    fn alone(start: &Start, message: &HashInput<'_>) -> [u8; 32] {
+        let mut hash = Sm3 { state: start.state, pending: [0; 64], length: start.length };
+        hash.update(message.head);
+        hash.update(message.body);
+        hash.finish()
     }
 }
 
-/// A message of two parts, hashed as one. The head has at most 64 bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Message<'a> {
-    pub(crate) head: &'a [u8],
-    pub(crate) body: &'a [u8],
-}
-
-impl Message<'_> {
-    fn length(&self) -> usize {
-        self.head.len() + self.body.len()
-    }
-
-    /// How many blocks the padded message has.
-    fn blocks(&self) -> usize {
-        (self.length() + 8) / 64 + 1
-    }
-
-    /// Block `index` of the padded message, which comes after `before` bytes.
-    fn block(&self, index: usize, before: u64) -> [u8; 64] {
-        let mut block = [0; 64];
-        let (length, start) = (self.length(), index * 64);
-        let mut at = 0;
-        if start == 0 {
-            at = self.head.len();
-            block[..at].copy_from_slice(self.head);
-        }
-        let body = self.body.get(start + at - self.head.len()..).unwrap_or_default();
-        let taken = body.len().min(64 - at);
-        block[at..at + taken].copy_from_slice(&body[..taken]);
-        if (start..start + 64).contains(&length) {
-            block[length - start] = 0x80;
-        }
-        if index + 1 == self.blocks() {
-            let bits = (before + length as u64).wrapping_mul(8);
-            block[56..].copy_from_slice(&bits.to_be_bytes());
-        }
-        block
-    }
-}
-
-/// The digest of each message after the common start, in their order. Messages of about one length
-/// share vector registers.
-pub(crate) fn digest_many(start: &Start, messages: &[Message<'_>]) -> Vec<[u8; 32]> {
-    let mut out = vec![[0; 32]; messages.len()];
-    // By number of blocks, so that no lane waits long for another.
-    let mut order: Vec<usize> = (0..messages.len()).collect();
-    order.sort_by_key(|&i| messages[i].blocks());
-    for group in order.chunks(LANES) {
-        if let [i] = *group {
-            let mut state = start.state;
-            for index in 0..messages[i].blocks() {
-                compress(&mut state, &messages[i].block(index, start.length));
-            }
-            out[i] = bytes(&state);
-            continue;
-        }
-        let mut states: States = start.state.map(|word| [word; LANES]);
-        let last = messages[group[group.len() - 1]].blocks();
-        for index in 0..last {
-            let mut blocks: Blocks = [[0; LANES]; 16];
-            for (lane, &i) in group.iter().enumerate() {
-                if index < messages[i].blocks() {
-                    let block = messages[i].block(index, start.length);
-                    for (words, bytes) in blocks.iter_mut().zip(block.as_chunks::<4>().0) {
-                        words[lane] = u32::from_be_bytes(*bytes);
-                    }
-                }
-            }
-            compress_lanes(&mut states, &blocks);
-            for (lane, &i) in group.iter().enumerate() {
-                if index + 1 == messages[i].blocks() {
-                    out[i] = bytes(&states.map(|word| word[lane]));
-                }
-            }
-        }
-    }
-    out
+/// The start after the whole blocks of `bytes`; also gives the rest.
+pub(crate) fn start_after(bytes: &[u8]) -> (Start, &[u8]) {
+    let (blocks, rest) = bytes.as_chunks::<64>();
+    let mut start = Start::empty::<Many>();
+    blocks.iter().for_each(|block| compress(&mut start.state, block));
+    start.length = 64 * blocks.len() as u64;
+    (start, rest)
 }
 
 /// HMAC (RFC 2104) with SM3.
@@ -261,24 +189,6 @@ mod tests {
         fn pieces_do_not_matter(bytes in prop::collection::vec(any::<u8>(), 0..300), cut in 0usize..300) {
             let cut = cut.min(bytes.len());
             prop_assert_eq!(Sm3::digest(&[&bytes]), Sm3::digest(&[&bytes[..cut], &bytes[cut..]]));
-        }
-
-        #[test]
-        fn many_equal_one_by_one(
-            lengths in prop::collection::vec((0usize..64, 0usize..300), 0..40),
-            common in prop::collection::vec(any::<u8>(), 0..150),
-        ) {
-            let parts: Vec<(Vec<u8>, Vec<u8>)> = lengths
-                .iter()
-                .enumerate()
-                .map(|(i, (head, body))| (vec![i as u8; *head], vec![!i as u8; *body]))
-                .collect();
-            let messages: Vec<_> = parts.iter().map(|(head, body)| Message { head, body }).collect();
-            let (start, rest) = Start::after(&common);
-            let common = &common[..common.len() - rest.len()];
-            for (digest, (head, body)) in digest_many(&start, &messages).iter().zip(&parts) {
-                prop_assert_eq!(*digest, Sm3::digest(&[common, head, body]));
-            }
         }
     }
 }

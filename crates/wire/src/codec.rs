@@ -2,6 +2,7 @@
 
 use crate::{Decode, DecodeError, Encode, Reader, list};
 use bytes::Bytes;
+use tercio_crypto::{HashInput, hash_many};
 use tercio_types::{
     Attested, AttestedKind, Authenticator, Batch, BlockHeader, CertifiedCheckpoint, Checkpoint,
     ClientId, Digest, Epoch, Height, MAX_REPLICAS, OpKind, Ops, Package, ReplicaId, RequestSeq,
@@ -249,10 +250,20 @@ impl Decode for Batch {
         let time = Timestamp(input.u64("batch")?);
         let checkpoint = input.flag("checkpoint flag")?;
         let suite = input.suite();
-        let packages = list::List::decode(input, MAX_PACKAGES, "batch")?
-            .iter()
-            .map(|item| Package::from_bytes(&item, suite))
-            .collect::<Result<_, _>>()?;
+        let items = list::List::decode(input, MAX_PACKAGES, "batch")?;
+        let parts = |item: Bytes| {
+            let mut input = Reader::new(item, suite);
+            Ok((decode_authenticator(&mut input)?, input.take_rest()))
+        };
+        let parts: Vec<(Authenticator, Bytes)> =
+            items.iter().map(parts).collect::<Result<_, DecodeError>>()?;
+        // All packages' digests together: a batch is what takes most hashing.
+        let contents = parts.iter().map(|(_, content)| content);
+        let inputs: Vec<_> = contents.map(|body| HashInput { head: &[], body }).collect();
+        let mut digests = Vec::with_capacity(parts.len());
+        hash_many(suite, &inputs, &mut digests);
+        let package = |((auth, content), digest)| named_package(content, digest, auth, suite);
+        let packages = parts.into_iter().zip(digests).map(package).collect::<Result<_, _>>()?;
         Ok(Self { time, checkpoint, packages })
     }
 }

@@ -1,5 +1,5 @@
 //! Cryptography in instructions that only some processors have: SM2 verifications in eight lanes of
-//! AVX-512 IFMA, SM2's field on 64-bit integers with MULX, and SM3 hashes in sixteen lanes. Named
+//! AVX-512 IFMA, SM2's field on 64-bit integers with MULX, and SHA-256 and SM3 hashes in sixteen lanes. Named
 //! for what the rest of the workspace forbids: calling a function that uses such instructions is
 //! `unsafe`, and so are assembly and moving a register to and from memory; each such block says why
 //! it is sound.
@@ -14,7 +14,9 @@ mod ifma;
 mod mulx;
 pub mod recode;
 mod row;
+pub mod sha256;
 pub mod sm3;
+pub mod words;
 
 #[cfg(target_arch = "x86_64")]
 pub use ifma::Ifma;

@@ -3,6 +3,8 @@
 //! One text serves every width: a word of `N` lanes is an array that the compiler keeps in vector
 //! registers. What differs is the instructions it may use, chosen when the program runs.
 
+use crate::words::{Block, Blocks, LANES, States, words};
+
 /// The hash's state before the first block.
 pub const INITIAL: [u32; 8] = [
     0x7380_166f,
@@ -14,9 +16,6 @@ pub const INITIAL: [u32; 8] = [
     0xe38d_ee4d,
     0xb0fb_0e4e,
 ];
-
-/// How many messages [`compress_lanes`] takes at once.
-pub const LANES: usize = 16;
 
 /// One word of each of `N` messages.
 type Word<const N: usize> = [u32; N];
@@ -99,13 +98,9 @@ pub fn compress(state: &mut [u32; 8], block: &[u8; 64]) {
     *state = wide.map(|[word]| word);
 }
 
-/// The states of [`LANES`] messages, word by word.
-pub type States = [Word<LANES>; 8];
-/// One block of each of [`LANES`] messages, word by word.
-pub type Blocks = [Word<LANES>; 16];
-
 /// Takes one block of each message into its state. With AVX-512 or AVX2 all lanes go at once.
-pub fn compress_lanes(states: &mut States, blocks: &Blocks) {
+pub fn compress_lanes(states: &mut States, blocks: &[&Block; LANES]) {
+    let blocks = &words(blocks);
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
@@ -173,19 +168,20 @@ mod tests {
         #[test]
         fn lanes_equal_one_by_one(
             states in prop::array::uniform16(prop::array::uniform8(any::<u32>())),
-            blocks in prop::collection::vec(prop::collection::vec(any::<u8>(), 64), LANES),
+            blocks in prop::collection::vec(prop::array::uniform32(any::<[u8; 2]>()), LANES),
         ) {
             let mut wide: States = std::array::from_fn(|i| std::array::from_fn(|lane| states[lane][i]));
-            let words: Blocks = std::array::from_fn(|i| std::array::from_fn(|lane| {
-                u32::from_be_bytes(*blocks[lane][4 * i..].first_chunk().unwrap())
-            }));
+            let blocks: Vec<Block> =
+                blocks.iter().map(|block| block.as_flattened().try_into().unwrap()).collect();
+            let blocks: [&Block; LANES] = std::array::from_fn(|lane| &blocks[lane]);
+            let words = words(&blocks);
             let mut plain = wide;
             rounds(&mut plain, &words);
-            compress_lanes(&mut wide, &words);
+            compress_lanes(&mut wide, &blocks);
             prop_assert_eq!(wide, plain);
             for (lane, state) in states.iter().enumerate() {
                 let mut one = *state;
-                compress(&mut one, blocks[lane][..].try_into().unwrap());
+                compress(&mut one, blocks[lane]);
                 prop_assert_eq!(one, wide.map(|word| word[lane]));
             }
         }

@@ -6,7 +6,8 @@ use super::order::{N, Scalar};
 use super::point::{Affine, B};
 use super::signature::Signature;
 use crate::KeyError;
-use crate::sm3::{HmacSm3, Sm3, Start};
+use crate::many::{HashInput, Start, digest_many};
+use crate::sm3::{HmacSm3, Many, Sm3, start_after};
 use thiserror::Error;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -92,7 +93,7 @@ impl UserId {
         bytes.extend_from_slice(&limbs::to_be_bytes(&a));
         bytes.extend_from_slice(&limbs::to_be_bytes(&B));
         bytes.extend_from_slice(&g.as_bytes()[1..]);
-        let (start, rest) = Start::after(&bytes);
+        let (start, rest) = start_after(&bytes);
         Some(Self { rest: rest.to_vec(), start })
     }
 
@@ -104,8 +105,8 @@ impl UserId {
     /// Z of a key under this id.
     #[must_use]
     pub fn z(&self, key: &PublicKey) -> [u8; 32] {
-        let message = crate::sm3::Message { head: &self.rest, body: &key.as_bytes()[1..] };
-        crate::sm3::digest_many(&self.start, &[message])[0]
+        let message = HashInput { head: &self.rest, body: &key.as_bytes()[1..] };
+        digest_many::<Many>(&self.start, &[message])[0]
     }
 
     /// The digest that is signed: of Z and the message.

@@ -13,7 +13,8 @@ use super::integers;
 use super::key::{PublicKey, UserId};
 use super::point::Affine;
 use super::signature::{Equation, Signature};
-use crate::sm3::{Message, Start, digest_many};
+use crate::many::{HashInput, Start, digest_many};
+use crate::sm3::Many;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -251,14 +252,14 @@ impl Verifier {
         let keys: Vec<Option<Key>> = items.iter().map(|item| self.key(item.key)).collect();
         // Z of the keys without a table, all at once; then the digests, all at once.
         let (start, head) = self.user.before_key();
-        let unhashed: Vec<Message<'_>> = keys
+        let unhashed: Vec<HashInput<'_>> = keys
             .iter()
             .filter_map(|key| match key {
-                Some(Key::Met(key)) => Some(Message { head, body: &key.as_bytes()[1..] }),
+                Some(Key::Met(key)) => Some(HashInput { head, body: &key.as_bytes()[1..] }),
                 _ => None,
             })
             .collect();
-        let mut hashed = digest_many(start, &unhashed).into_iter();
+        let mut hashed = digest_many::<Many>(start, &unhashed).into_iter();
         let zs: Vec<[u8; 32]> = keys
             .iter()
             .map(|key| match key {
@@ -267,14 +268,16 @@ impl Verifier {
                 None => [0; 32],
             })
             .collect();
-        let (indices, messages): (Vec<usize>, Vec<Message<'_>>) = (items.iter().zip(&zs))
+        let (indices, messages): (Vec<usize>, Vec<HashInput<'_>>) = (items.iter().zip(&zs))
             .zip(&keys)
             .enumerate()
             .filter(|(_, (_, key))| key.is_some())
-            .map(|(i, ((item, z), _))| (i, Message { head: z, body: item.message }))
+            .map(|(i, ((item, z), _))| (i, HashInput { head: z, body: item.message }))
             .unzip();
         let mut digests = vec![[0; 32]; items.len()];
-        for (i, digest) in indices.into_iter().zip(digest_many(&Start::EMPTY, &messages)) {
+        for (i, digest) in
+            indices.into_iter().zip(digest_many::<Many>(&Start::empty::<Many>(), &messages))
+        {
             digests[i] = digest;
         }
         let signed = items.iter().zip(&digests).map(|(item, digest)| (item.signature, digest));
