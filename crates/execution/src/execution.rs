@@ -11,14 +11,14 @@
 //!   a checkpoint vouches for the digests that the next headers will carry.
 //! - A checkpoint names everything by digest, and a snapshot restores exactly that or fails (`restore`).
 
-use crate::answers::Answers;
+use crate::answers::{Answers, OpAnswer, package_digests};
 use crate::chain::{Admission, ChainAt};
 use crate::client_table::ClientTable;
 use crate::engine::{Divergence, ReplayError};
 use crate::system::{Decision, membership_digest};
 use crate::{
     Aborted, AppError, Chain, Context, Executor, ExecutorFault, Operation, Ordered, OrderedBlock,
-    PackageReply, PreCheck, Proposal, Replies, Run, TreeTop, Wake, Work,
+    PackageReplies, PackageReply, PreCheck, Proposal, Replies, Run, TreeTop, Wake, Work,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -42,7 +42,7 @@ pub struct Executed {
     /// The block; `None` when the batch had no packages.
     pub block: Option<ExecutedBlock>,
     /// One reply a package, in order.
-    pub replies: Vec<PackageReply>,
+    pub replies: PackageReplies,
     /// Why operations of it were aborted, one for each that was.
     pub aborted: Vec<Aborted>,
     /// How its results are chained; `None` without a block.
@@ -127,7 +127,7 @@ pub struct Execution {
 /// Memory that is used again for every batch.
 #[derive(Default)]
 struct Scratch {
-    leaves: Vec<Digest>,
+    ops: Vec<OpAnswer>,
     /// The digests of the packages' results.
     packages: Vec<Digest>,
     /// Where each package's results stand in `bodies`.
@@ -135,6 +135,8 @@ struct Scratch {
     /// Whether it used numbers of another, of each package.
     reuses: Vec<bool>,
     bodies: Vec<u8>,
+    /// How long `bodies` was for the last block: about what the next one takes.
+    room: usize,
 }
 
 impl Execution {
@@ -374,7 +376,7 @@ impl Execution {
         let seq = ordered.seq;
         self.seq = seq;
         let (Some(block), Some(batch), Some(work)) = (ordered.block, batch, work) else {
-            let (replies, aborted) = (Vec::new(), Vec::new());
+            let (replies, aborted) = (PackageReplies::default(), Vec::new());
             let nothing =
                 Executed { seq, block: None, replies, aborted, chained: None, late: None };
             return Ok(Some(nothing));
@@ -401,11 +403,12 @@ impl Execution {
     /// Goes to the block with its results; what its packages are answered is left in the scratch
     /// memory. Gives the results root.
     fn answer(&mut self, block: &OrderedBlock, batch: &Batch, results: &Replies) -> Digest {
-        let Scratch { leaves, packages, ranges, reuses, bodies } = &mut self.scratch;
+        let Scratch { ops, packages, ranges, reuses, bodies, room } = &mut self.scratch;
+        ops.clear();
         packages.clear();
         ranges.clear();
         reuses.clear();
-        bodies.clear();
+        bodies.reserve(*room);
         let mut admissions = block.admissions.as_slice();
         for package in &batch.packages {
             let (here, rest) = admissions.split_at(package.ops.len());
@@ -418,22 +421,21 @@ impl Execution {
             }
         }
         let mut answers = Answers {
-            suite: self.suite,
             clients: &mut self.clients,
             results,
             next: 0,
             decisions: block.decisions.iter(),
-            leaves,
+            ops,
             bodies,
         };
         let mut admissions = block.admissions.as_slice();
         for package in &batch.packages {
             let (here, rest) = admissions.split_at(package.ops.len());
             admissions = rest;
-            let (range, digest) = answers.answer(package, here);
-            ranges.push(range);
-            packages.push(digest);
+            ranges.push(answers.answer(package, here));
         }
+        package_digests(self.suite, batch, ops, bodies, packages);
+        *room = bodies.len();
         if !Arc::ptr_eq(&block.membership, &self.membership) {
             self.set_membership(block.membership.clone());
         }
@@ -444,20 +446,19 @@ impl Execution {
     }
 
     /// The replies to the batch that was executed last.
-    fn replies(&self, batch: &Batch) -> Vec<PackageReply> {
-        let Scratch { bodies, ranges, packages, reuses, .. } = &self.scratch;
-        // One copy for all; replies are slices of it, and gone when they are sent.
-        let bodies = Bytes::copy_from_slice(bodies);
-        (batch.packages.iter().zip(ranges).zip(packages).zip(reuses))
-            .map(|(((package, range), digest), reuses)| PackageReply {
+    fn replies(&mut self, batch: &Batch) -> PackageReplies {
+        let Scratch { bodies, ranges, packages, reuses, .. } = &mut self.scratch;
+        let packages = (batch.packages.iter().zip(ranges.drain(..)).zip(packages).zip(reuses))
+            .map(|(((package, body), digest), reuses)| PackageReply {
                 client: package.client,
                 first: package.first,
                 replier: Some(package.replier),
-                body: bodies.slice(range.clone()),
+                body,
                 digest: *digest,
                 reuses: *reuses,
             })
-            .collect()
+            .collect();
+        PackageReplies { packages, bodies: std::mem::take(bodies).into() }
     }
 
     fn chain_results(&mut self, root: Digest) -> (Chained, Option<Late>) {
@@ -536,7 +537,7 @@ impl Execution {
         first: RequestSeq,
         count: usize,
         digest: &Digest,
-    ) -> Option<PackageReply> {
+    ) -> Option<PackageReplies> {
         let numbers = first.0..first.0 + count as u64;
         let reuses = self.clients.reuses(client, numbers, digest);
         let seq = |i: usize| RequestSeq(first.0 + i as u64);
@@ -548,10 +549,12 @@ impl Execution {
             Some(result) => out.extend_from_slice(result),
             None => out.push(ResultStatus::NoLongerKept as u8),
         });
-        let body = Bytes::from(body);
-        let digest = results_digest(self.suite, client, first, &body);
+        let bodies = Bytes::from(body);
+        let digest = results_digest(self.suite, client, first, &bodies);
         let digest = digest.expect("a list that was just written");
-        Some(PackageReply { client, first, replier: None, body, digest, reuses })
+        let body = 0..bodies.len();
+        let reply = PackageReply { client, first, replier: None, body, digest, reuses };
+        Some(PackageReplies { packages: vec![reply], bodies })
     }
 
     /// The checkpoint after everything up to `seq`. Its cost follows what changed since the last

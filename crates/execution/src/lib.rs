@@ -31,7 +31,7 @@ mod trie;
 mod view;
 mod writes;
 
-pub use answers::PackageReply;
+pub use answers::{PackageReplies, PackageReply};
 pub use application::{AppError, Application, Context, Operation, PreCheck, Proposal, Replies};
 pub use chain::{Chain, LATEST, Ordered, OrderedBlock};
 pub use chunk::CHUNK_BYTES;

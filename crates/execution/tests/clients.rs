@@ -97,7 +97,8 @@ fn execute(engine: &mut Engine, packages: Vec<Package>) -> Vec<OpResult> {
     let batch = Batch { time: Timestamp(1), checkpoint: false, packages };
     let digest = hash(SUITE, &[&batch.to_bytes()]);
     let replies = engine.execute(engine.seq().next(), &batch, digest).replies;
-    replies.iter().flat_map(|reply| decode_results(&reply.body, SUITE).unwrap()).collect()
+    let body = |reply| decode_results(&replies.body(reply), SUITE).unwrap();
+    replies.packages.iter().flat_map(body).collect()
 }
 
 /// One operation in a block of its own.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tercio_crypto::{SecretKey, hash, merkle_root};
 use tercio_execution::{
     AppError, Application, Context, Engine, Executed, ExecutedBlock, KEPT_BYTES, KEPT_REPLIES,
-    LATEST, Operation, PackageReply, PreCheck, Proposal, ReplayError, Replies, RestoreError,
+    LATEST, Operation, PackageReplies, PreCheck, Proposal, ReplayError, Replies, RestoreError,
     Snapshot, membership_digest,
 };
 use tercio_types::{
@@ -149,21 +149,47 @@ fn diverges(replayed: Result<Executed, ReplayError>) -> &'static str {
     }
 }
 
+/// What a package is answered, with its results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reply {
+    client: ClientId,
+    first: RequestSeq,
+    replier: Option<ReplicaId>,
+    body: Bytes,
+    digest: Digest,
+    reuses: bool,
+}
+
+fn each(replies: &PackageReplies) -> Vec<Reply> {
+    let reply = |reply: &tercio_execution::PackageReply| Reply {
+        client: reply.client,
+        first: reply.first,
+        replier: reply.replier,
+        body: replies.body(reply),
+        digest: reply.digest,
+        reuses: reply.reuses,
+    };
+    replies.packages.iter().map(reply).collect()
+}
+
 /// Executes `batches` under the numbers 1, 2 ..
-fn run(engine: &mut Engine, batches: &[Batch]) -> Vec<PackageReply> {
+fn run(engine: &mut Engine, batches: &[Batch]) -> Vec<Reply> {
     let from = engine.seq().0 + 1;
     (from..)
         .zip(batches)
-        .flat_map(|(seq, batch)| engine.execute(SeqNum(seq), batch, digest_of(batch)).replies)
+        .flat_map(|(seq, batch)| {
+            each(&engine.execute(SeqNum(seq), batch, digest_of(batch)).replies)
+        })
         .collect()
 }
 
 /// What a client hears that sends its package again.
-fn again(engine: &Engine, package: &Package) -> Option<PackageReply> {
-    engine.reply(package.client, package.first, package.ops.len(), &package.digest)
+fn again(engine: &Engine, package: &Package) -> Option<Reply> {
+    let reply = engine.reply(package.client, package.first, package.ops.len(), &package.digest)?;
+    each(&reply).pop()
 }
 
-fn results(reply: &PackageReply) -> Vec<OpResult> {
+fn results(reply: &Reply) -> Vec<OpResult> {
     let digest = results_digest(SUITE, reply.client, reply.first, &reply.body);
     assert_eq!(Ok(reply.digest), digest);
     decode_results(&reply.body, SUITE).unwrap()
@@ -244,10 +270,11 @@ proptest! {
             seq += 1;
             let executed = engine.execute(SeqNum(seq), batch, digest_of(batch));
             prop_assert_eq!(executed.block.is_some(), !batch.packages.is_empty());
-            prop_assert_eq!(executed.replies.len(), batch.packages.len());
+            let replies = each(&executed.replies);
+            prop_assert_eq!(replies.len(), batch.packages.len());
             // The model answers in the order of the batch; a duplicate in the same batch is
             // answered with what its first occurrence gave.
-            for (package, reply) in batch.packages.iter().zip(&executed.replies) {
+            for (package, reply) in batch.packages.iter().zip(&replies) {
                 prop_assert_eq!(results(reply), model.execute(package));
                 prop_assert_eq!((reply.client, reply.first), (package.client, package.first));
             }
@@ -296,8 +323,8 @@ proptest! {
         let late = run(&mut a, &batches[cut..]);
         prop_assert_eq!(&late, &run(&mut b, &batches[cut..]));
         // It does not know which packages came before the snapshot.
-        let said = |replies: &[PackageReply]| {
-            let said = |r: &PackageReply| (r.client, r.first, r.body.clone(), r.digest);
+        let said = |replies: &[Reply]| {
+            let said = |r: &Reply| (r.client, r.first, r.body.clone(), r.digest);
             replies.iter().map(said).collect::<Vec<_>>()
         };
         prop_assert_eq!(said(&late), said(&run(&mut c, &batches[cut..])));
@@ -334,7 +361,7 @@ fn headers_chain_and_carry_nothing_local() {
         assert_eq!((header.suite, header.epoch), (SUITE, Epoch(1)));
         parent = block_hash(&header);
 
-        let package = |reply: &PackageReply| {
+        let package = |reply: &Reply| {
             let leaf = |(i, result)| {
                 let OpResult::Executed(result) = result else { panic!("all are executed") };
                 let seq = reply.first.0 + i as u64;
@@ -344,7 +371,7 @@ fn headers_chain_and_carry_nothing_local() {
             let leaves: Vec<_> = results(reply).into_iter().enumerate().map(leaf).collect();
             merkle_root(SUITE, &leaves)
         };
-        let packages: Vec<_> = executed.replies.iter().map(package).collect();
+        let packages: Vec<_> = each(&executed.replies).iter().map(package).collect();
         chained = hash(SUITE, &[&chained.0, &merkle_root(SUITE, &packages).0]);
     }
     assert!(blocks.next().is_none());
@@ -612,7 +639,7 @@ fn a_number_in_another_package_is_named_and_not_executed() {
 
     // All of its numbers used, some of them, and none.
     let packages = vec![other(1, &["a", "b"]), other(3, &["c", "d"]), other(5, &["e"])];
-    let reuses = |replies: &[PackageReply]| replies.iter().map(|r| r.reuses).collect::<Vec<_>>();
+    let reuses = |replies: &[Reply]| replies.iter().map(|r| r.reuses).collect::<Vec<_>>();
     let [replies, old] = [&mut knows, &mut forgot].map(|engine| {
         let replies = run(engine, &[batch(2, packages.clone())]);
         assert_eq!(history(engine)[3..], [(1, 4), (1, 5)]);
@@ -620,7 +647,7 @@ fn a_number_in_another_package_is_named_and_not_executed() {
     });
     assert_eq!(reuses(&replies), [true, true, false]);
     assert_eq!(reuses(&old), [false, false, false]);
-    let bytes = |replies: &[PackageReply]| {
+    let bytes = |replies: &[Reply]| {
         replies.iter().map(|reply| (reply.digest, reply.body.clone())).collect::<Vec<_>>()
     };
     assert_eq!(bytes(&replies), bytes(&old));
@@ -641,7 +668,7 @@ fn reads_are_answered_at_their_place() {
     };
     let packages = vec![package(1, 1, 1), read(1, &["all", "why?"]), package(2, 1, 1)];
     let batch = batch(5, packages);
-    let replies = engine.execute(SeqNum(1), &batch, digest_of(&batch)).replies;
+    let replies = each(&engine.execute(SeqNum(1), &batch, digest_of(&batch)).replies);
     let results = |i: usize| decode_results(&replies[i].body, SUITE).unwrap();
     let OpResult::Executed(answer) = &results(1)[0] else { panic!("{:?}", results(1)) };
     assert_eq!(answer[..8], 1u64.to_le_bytes(), "the height");
@@ -653,5 +680,5 @@ fn reads_are_answered_at_their_place() {
     assert_eq!(engine.query(b"").unwrap().len(), 2 * 16, "two operations, no trace of the read");
     // Asked for again it is what it was.
     let again = engine.reply(ClientId(9), RequestSeq(1), 2, &Digest::NULL).unwrap();
-    assert_eq!(again.body, replies[1].body);
+    assert_eq!(each(&again)[0].body, replies[1].body);
 }

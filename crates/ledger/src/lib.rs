@@ -35,7 +35,7 @@ pub use disk::Removal;
 pub use error::LedgerError;
 pub use manifest::{DataDir, DataDirError, Identity};
 pub use records::Cut;
-pub use results::{BlockResults, PackageResults};
+pub use results::{BlockResults, Kept, PackageResults};
 pub use snapshot::{Child, SnapshotHead, SnapshotRecord, SnapshotStore, StoredSnapshot};
 pub use staging::Staging;
 pub use storage::{DirStorage, MediaFault, MemStorage, Storage, describe};

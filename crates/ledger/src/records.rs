@@ -158,18 +158,31 @@ fn record_crc(number: u64, offset: u64, header: &[u8]) -> u32 {
 
 /// Puts a record behind those of its group, which begins with `out` and at `group` in the file.
 fn put_record(number: u64, group: u64, tag: u64, payload: &[u8], out: &mut Vec<u8>) {
+    put_record_with(number, group, tag, |out| out.extend_from_slice(payload), out);
+}
+
+/// The same with a payload that is written in its place, without a copy.
+fn put_record_with(
+    number: u64,
+    group: u64,
+    tag: u64,
+    payload: impl FnOnce(&mut Vec<u8>),
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
     let offset = group + start as u64;
+    out.resize(start + RECORD_HEADER, 0);
+    payload(out);
+    let (head, payload) = out[start..].split_at_mut(RECORD_HEADER);
     let length = u32::try_from(payload.len()).expect("a record is below 4 GiB");
     let back = u32::try_from(start).expect("a group is below 4 GiB");
-    out.extend_from_slice(&RECORD_MAGIC);
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&tag.to_le_bytes());
-    out.extend_from_slice(&back.to_le_bytes());
-    out.extend_from_slice(&crc32fast::hash(payload).to_le_bytes());
-    let crc = record_crc(number, offset, &out[start..]);
-    out.extend_from_slice(&crc.to_le_bytes());
-    out.extend_from_slice(payload);
+    head[..4].copy_from_slice(&RECORD_MAGIC);
+    head[4..8].copy_from_slice(&length.to_le_bytes());
+    head[8..16].copy_from_slice(&tag.to_le_bytes());
+    head[16..20].copy_from_slice(&back.to_le_bytes());
+    head[20..24].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    let crc = record_crc(number, offset, &head[..24]);
+    head[24..].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// The header of the record at `at`, when it is whole.
@@ -397,6 +410,13 @@ impl RecordFile {
     pub(crate) fn push(&mut self, tag: u64, payload: &[u8]) -> u64 {
         let offset = self.len();
         put_record(self.ident.number, self.written, tag, payload, &mut self.buffer);
+        offset
+    }
+
+    /// The same with a payload that is written in its place.
+    pub(crate) fn push_with(&mut self, tag: u64, payload: impl FnOnce(&mut Vec<u8>)) -> u64 {
+        let offset = self.len();
+        put_record_with(self.ident.number, self.written, tag, payload, &mut self.buffer);
         offset
     }
 

@@ -1,28 +1,32 @@
 //! What is kept of a block's results: the content of a record of a results file.
 //!
 //! ```text
-//! record  flags: u8 (1 nothing before it was kept, 2 a state follows) | suite: u8
+//! record  flags: u8 (1 nothing before it was kept, 2 a state follows, 4 always) | suite: u8
 //!         | chained results before the block: 32 B | results root: 32 B | [state: 32 B]
-//!         | count: u32 | packages
-//! package client: u64 | first number: u64 | digest of its results: 32 B | kept: u8 | [length: u32
-//!         | results]
+//!         | count: u32 | packages | their results, one behind the other
+//! package client: u64 | first number: u64 | 1: u8 | length of its results: u32
+//!         or, when they are too long to be kept, client: u64 | first number: u64 | 0: u8 | digest: 32 B
 //! ```
 //! The digests of its packages make the results root, and results are chained
-//! (`R(h) = H(R(h-1) | root [| state])`), so that a certificate above proves each of them.
+//! (`R(h) = H(R(h-1) | root [| state])`), so that a certificate above proves each of them. The results
+//! of a block are one buffer from execution to the file.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use std::ops::Range;
 use tercio_crypto::{hash, merkle_root};
 use tercio_types::{ClientId, Digest, Height, RequestSeq, Suite};
 use tercio_wire::{DecodeError, Reader, results_digest};
 
 /// The most bytes of results of a package that are kept.
-const MAX_KEPT: usize = 1 << 20;
+pub(crate) const MAX_KEPT: usize = 1 << 20;
 /// The most bytes of results of a block that are kept.
 const MAX_BLOCK: usize = 64 << 20;
 /// The most packages in a block, as a bound for readers.
 const MAX_PACKAGES: usize = 1 << 20;
 const FLAG_BASE: u8 = 1;
 const FLAG_STATE: u8 = 2;
+/// Always set: records of an earlier form, without it, count as lost.
+const FLAG_FORM: u8 = 4;
 
 /// The results of a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +35,17 @@ pub struct PackageResults {
     pub client: ClientId,
     /// The number of its first operation.
     pub first: RequestSeq,
-    /// What names its results ([`tercio_wire::results_digest`]).
-    pub digest: Digest,
-    /// The results, as [`tercio_wire::encode_results`] writes them; none when they are too long to be
-    /// kept.
-    pub body: Option<Bytes>,
+    /// What there is of them.
+    pub kept: Kept,
+}
+
+/// What is kept of a package's results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// They stand there in [`BlockResults::bodies`], as [`tercio_wire::encode_results`] writes them.
+    Results(Range<usize>),
+    /// What names them ([`tercio_wire::results_digest`]): they are too long.
+    Digest(Digest),
 }
 
 /// The results of a block.
@@ -53,6 +63,8 @@ pub struct BlockResults {
     pub state: Option<Digest>,
     /// Of each package in order.
     pub packages: Vec<PackageResults>,
+    /// The results of all packages, one behind the other.
+    pub bodies: Bytes,
 }
 
 impl BlockResults {
@@ -65,23 +77,58 @@ impl BlockResults {
         }
     }
 
-    /// Whether results have their digests, and these the root.
+    /// The results of a package of it; none when they are too long to be kept.
+    #[must_use]
+    pub fn body(&self, package: &PackageResults) -> Option<Bytes> {
+        match &package.kept {
+            Kept::Results(range) => Some(self.bodies.slice(range.clone())),
+            Kept::Digest(_) => None,
+        }
+    }
+
+    /// What names the results of a package of it.
+    ///
+    /// # Errors
+    /// When they are no results.
+    pub fn digest(&self, package: &PackageResults) -> Result<Digest, DecodeError> {
+        match (&package.kept, self.body(package)) {
+            (Kept::Digest(digest), _) => Ok(*digest),
+            (_, body) => {
+                let body = body.unwrap_or_default();
+                results_digest(self.suite, package.client, package.first, &body)
+            }
+        }
+    }
+
+    /// Whether its packages' results have the root.
     ///
     /// # Errors
     /// The field that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
-        for package in &self.packages {
-            let Some(body) = &package.body else { continue };
-            let digest = results_digest(self.suite, package.client, package.first, body);
-            if digest != Ok(package.digest) {
-                return Err("digest of a package's results");
-            }
-        }
-        let digests: Vec<Digest> = self.packages.iter().map(|package| package.digest).collect();
+        let digests = self.packages.iter().map(|package| self.digest(package));
+        let digests: Vec<Digest> =
+            digests.collect::<Result<_, _>>().map_err(|_| "results of a package")?;
         match merkle_root(self.suite, &digests) == self.root {
             true => Ok(()),
             false => Err("results root"),
         }
+    }
+
+    /// Puts other results, or a digest, in the place of package `i`'s.
+    ///
+    /// # Panics
+    /// When there is no such package.
+    pub fn replace(&mut self, i: usize, with: Result<&[u8], Digest>) {
+        self.packages[i].kept = match with {
+            Err(digest) => Kept::Digest(digest),
+            Ok(results) => {
+                let mut bodies = BytesMut::from(&self.bodies[..]);
+                bodies.extend_from_slice(results);
+                let from = self.bodies.len();
+                self.bodies = bodies.freeze();
+                Kept::Results(from..self.bodies.len())
+            }
+        };
     }
 
     pub(crate) fn same(&self, other: &Self) -> bool {
@@ -91,12 +138,9 @@ impl BlockResults {
     /// These, as others are given them; without results when `stripped`.
     #[must_use]
     pub fn encode(&self, stripped: bool) -> Vec<u8> {
-        if !stripped {
-            return self.to_record(false);
-        }
-        let packages = self.packages.iter().cloned();
-        let packages = packages.map(|package| PackageResults { body: None, ..package }).collect();
-        Self { packages, ..self.clone() }.to_record(false)
+        let mut out = Vec::new();
+        self.to_record(false, if stripped { 0 } else { MAX_KEPT }, &mut out);
+        out
     }
 
     /// Reads what [`Self::encode`] wrote of a block.
@@ -107,31 +151,43 @@ impl BlockResults {
         Self::of_record(height.0, bytes).map(|(results, _)| results)
     }
 
-    pub(crate) fn to_record(&self, base: bool) -> Vec<u8> {
-        let kept = |package: &PackageResults| package.body.as_ref().map_or(0, Bytes::len);
-        let bodies: usize = self.packages.iter().map(kept).sum();
-        let mut out = Vec::with_capacity(104 + 53 * self.packages.len() + bodies.min(MAX_BLOCK));
+    /// Writes the record, with those results that have at most `longest` bytes.
+    pub(crate) fn to_record(&self, base: bool, longest: usize, out: &mut Vec<u8>) {
+        out.reserve(104 + 21 * self.packages.len() + self.bodies.len().min(MAX_BLOCK));
         let state = if self.state.is_some() { FLAG_STATE } else { 0 };
-        out.push(state | if base { FLAG_BASE } else { 0 });
+        out.push(FLAG_FORM | state | if base { FLAG_BASE } else { 0 });
         out.push(self.suite.number());
         out.extend_from_slice(&self.before.0);
         out.extend_from_slice(&self.root.0);
         out.extend(self.state.iter().flat_map(|state| state.0));
         out.extend_from_slice(&(self.packages.len() as u32).to_le_bytes());
         let mut room = MAX_BLOCK;
-        for PackageResults { client, first, digest, body } in &self.packages {
-            out.extend_from_slice(&client.0.to_le_bytes());
-            out.extend_from_slice(&first.0.to_le_bytes());
-            out.extend_from_slice(&digest.0);
-            let body = body.as_ref().filter(|body| body.len() <= MAX_KEPT.min(room));
-            out.push(body.is_some().into());
-            if let Some(body) = body {
-                room -= body.len();
-                out.extend_from_slice(&(body.len() as u32).to_le_bytes());
-                out.extend_from_slice(body);
+        // Stretches of `bodies`: one, unless something is left out.
+        let mut bodies: Vec<Range<usize>> = Vec::new();
+        for package in &self.packages {
+            let PackageResults { client, first, kept } = package;
+            let mut head = [0; 21];
+            head[..8].copy_from_slice(&client.0.to_le_bytes());
+            head[8..16].copy_from_slice(&first.0.to_le_bytes());
+            match kept {
+                Kept::Results(range) if range.len() <= longest.min(room) => {
+                    room -= range.len();
+                    head[16] = 1;
+                    head[17..].copy_from_slice(&(range.len() as u32).to_le_bytes());
+                    out.extend_from_slice(&head);
+                    match bodies.last_mut() {
+                        Some(last) if last.end == range.start => last.end = range.end,
+                        _ => bodies.push(range.clone()),
+                    }
+                }
+                _ => {
+                    out.extend_from_slice(&head[..17]);
+                    let digest = self.digest(package).unwrap_or(Digest::NULL);
+                    out.extend_from_slice(&digest.0);
+                }
             }
         }
-        out
+        bodies.into_iter().for_each(|range| out.extend_from_slice(&self.bodies[range]));
     }
 
     /// Reads what a record of a results file has; also whether nothing before it was kept.
@@ -139,7 +195,7 @@ impl BlockResults {
         const WHAT: &str = "results of a block";
         let mut input = Reader::new(bytes.clone(), Suite::default());
         let (flags, suite) = (input.u8(WHAT)?, input.u8(WHAT)?);
-        if flags & !(FLAG_BASE | FLAG_STATE) != 0 {
+        if flags & !(FLAG_BASE | FLAG_STATE) != FLAG_FORM {
             return Err(DecodeError::NotCanonical(WHAT));
         }
         let found = u64::from(suite);
@@ -149,22 +205,26 @@ impl BlockResults {
             0 => None,
             _ => Some(input.digest(WHAT)?),
         };
-        let count = input.count(49, MAX_PACKAGES, WHAT)?;
+        let count = input.count(21, MAX_PACKAGES, WHAT)?;
         let mut packages = Vec::with_capacity(count);
+        let mut end = 0usize;
         for _ in 0..count {
             let (client, first) = (ClientId(input.u64(WHAT)?), RequestSeq(input.u64(WHAT)?));
-            let digest = input.digest(WHAT)?;
-            let body = match input.flag(WHAT)? {
-                false => None,
+            let kept = match input.flag(WHAT)? {
+                false => Kept::Digest(input.digest(WHAT)?),
                 true => {
-                    let len = input.u32(WHAT)? as usize;
-                    Some(input.take(len, WHAT)?)
+                    let from = end;
+                    let too_long = DecodeError::NotCanonical(WHAT);
+                    end = end.checked_add(input.u32(WHAT)? as usize).ok_or(too_long)?;
+                    Kept::Results(from..end)
                 }
             };
-            packages.push(PackageResults { client, first, digest, body });
+            packages.push(PackageResults { client, first, kept });
         }
+        let bodies = input.take(end, WHAT)?;
         input.finish()?;
         let height = Height(tag);
-        Ok((Self { height, suite, before, root, state, packages }, flags & FLAG_BASE != 0))
+        let results = Self { height, suite, before, root, state, packages, bodies };
+        Ok((results, flags & FLAG_BASE != 0))
     }
 }

@@ -6,8 +6,8 @@ use crate::common;
 use bytes::Bytes;
 use common::{CHAIN, block_after, certify, checkpoint, log_of, membership, open, segment};
 use tercio_ledger::{
-    AuditReport, BlockLog, BlockLogSettings, BlockResults, LedgerError, MemStorage, PackageResults,
-    Storage, audit, audit::results_at,
+    AuditReport, BlockLog, BlockLogSettings, BlockResults, Kept, LedgerError, MemStorage,
+    PackageResults, Storage, audit, audit::results_at,
 };
 use tercio_types::{Batch, BlockHeader, CertifiedCheckpoint, Digest, EMPTY_ROOT, Height, Suite};
 use tercio_wire::{Decode, OpResult, block_hash, encode_results, results_digest};
@@ -23,15 +23,17 @@ fn results_of(blocks: &[(BlockHeader, Bytes)]) -> Vec<BlockResults> {
     let mut before = EMPTY_ROOT;
     let of = |(header, body): &(BlockHeader, Bytes)| {
         let batch = Batch::from_bytes(body, SUITE).unwrap();
+        let (mut bodies, mut digests) = (Vec::new(), Vec::new());
         let package = |package: &tercio_types::Package| {
             let done = |op: &[u8]| OpResult::Executed(Bytes::copy_from_slice(op));
             let body = encode_results(&package.ops.iter().map(done).collect::<Vec<_>>());
             let (client, first) = (package.client, package.first);
-            let digest = results_digest(SUITE, client, first, &body).unwrap();
-            PackageResults { client, first, digest, body: Some(body) }
+            digests.push(results_digest(SUITE, client, first, &body).unwrap());
+            let from = bodies.len();
+            bodies.extend_from_slice(&body);
+            PackageResults { client, first, kept: Kept::Results(from..bodies.len()) }
         };
         let packages: Vec<_> = batch.packages.iter().map(package).collect();
-        let digests: Vec<_> = packages.iter().map(|package| package.digest).collect();
         let root = tercio_crypto::merkle_root(SUITE, &digests);
         let results = BlockResults {
             height: header.height,
@@ -40,6 +42,7 @@ fn results_of(blocks: &[(BlockHeader, Bytes)]) -> Vec<BlockResults> {
             root,
             state: None,
             packages,
+            bodies: bodies.into(),
         };
         before = results.chained();
         results
@@ -296,24 +299,20 @@ fn the_audit_refuses_results_that_are_made_up() {
             }
         }
     }
-    let lie = |body: &mut PackageResults| {
+    let lie = |block: &mut BlockResults| {
         let other = encode_results(&[OpResult::Executed(Bytes::from_static(b"other"))]);
-        body.digest = results_digest(SUITE, body.client, body.first, &other).unwrap();
-        body.body = Some(other);
+        block.replace(0, Ok(&other));
     };
     assert!(audit_of(&|_| {}).is_ok());
     let bad = |height, field: &str| Some((Some(Height(height)), field.to_owned()));
     let changed = |change: &dyn Fn(&mut Vec<BlockResults>)| audit_of(change).err();
-    assert_eq!(
-        changed(&|r| r[2].packages[0].body = Some(encode_results(&[OpResult::Unsupported]))),
-        bad(3, "digest of a package's results")
-    );
-    assert_eq!(changed(&|r| lie(&mut r[2].packages[0])), bad(3, "results root"));
+    assert_eq!(changed(&|r| r[2].replace(0, Ok(b"no results"))), bad(3, "results of a package"));
+    assert_eq!(changed(&|r| lie(&mut r[2])), bad(3, "results root"));
     assert_eq!(changed(&|r| r[2].packages[0].client.0 += 1), bad(3, "packages of the results"));
-    assert_eq!(changed(&|r| drop(r[2].packages.pop())), bad(3, "packages of the results"));
+    assert_eq!(changed(&|r| r[2].packages.truncate(0)), bad(3, "packages of the results"));
     let whole_lie = |r: &mut Vec<BlockResults>| {
-        lie(&mut r[2].packages[0]);
-        r[2].root = tercio_crypto::merkle_root(SUITE, &[r[2].packages[0].digest]);
+        lie(&mut r[2]);
+        r[2].root = r[2].digest(&r[2].packages[0]).unwrap();
         chain(r, 3);
     };
     assert_eq!(changed(&whole_lie), bad(6, "chained results (others are certified)"));
@@ -323,7 +322,11 @@ fn the_audit_refuses_results_that_are_made_up() {
     };
     assert_eq!(changed(&elsewhere), bad(1, "chained results before the block"));
     // What is left out for its length leaves its digest.
-    let long = audit_of(&|r| r[4].packages[0].body = None).unwrap();
+    let long = audit_of(&|r| {
+        let digest = r[4].digest(&r[4].packages[0]).unwrap();
+        r[4].replace(0, Err(digest));
+    });
+    let long = long.unwrap();
     assert_eq!(proven(&long), [(1, 6)]);
     // A gap is named, and proves nothing below.
     let gap = audit_of(&|r| drop(r.remove(2))).unwrap();

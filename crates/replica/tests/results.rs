@@ -13,7 +13,7 @@ use tercio_ledger::{
 };
 use tercio_replica::{Durability, NodeSettings};
 use tercio_types::{Authenticator, Height, Principal, Suite};
-use tercio_wire::{Frame, Kind, OpResult, Reader, encode_results, list, results_digest};
+use tercio_wire::{Frame, Kind, OpResult, Reader, encode_results, list};
 
 /// Peers let blocks go as soon as snapshots cover them.
 fn forgetful(settings: &mut NodeSettings) {
@@ -260,12 +260,8 @@ fn lost_results_come_from_others_and_from_no_liar() {
     let other = encode_results(&[OpResult::Executed(Bytes::from_static(b"other"))]);
     let whole_lie = move |mut all: Vec<BlockResults>| {
         for i in (0..all.len()).rev() {
-            let suite = all[i].suite;
-            let package = &mut all[i].packages[0];
-            let (client, first) = (package.client, package.first);
-            package.digest = results_digest(suite, client, first, &other).unwrap();
-            package.body = Some(other.clone());
-            all[i].root = package.digest;
+            all[i].replace(0, Ok(&other));
+            all[i].root = all[i].digest(&all[i].packages[0]).unwrap();
             if i > 0 {
                 all[i - 1].before = all[i].chained();
             }
@@ -281,7 +277,10 @@ fn lost_results_come_from_others_and_from_no_liar() {
             encode(&all)
         }),
         Box::new(|all| encode(&all[1..])),
-        Box::new(changed(|one| one.packages[0].body = None)),
+        Box::new(changed(|one| {
+            let digest = one.digest(&one.packages[0]).unwrap();
+            one.replace(0, Err(digest));
+        })),
         Box::new(changed(|one| one.packages[0].first.0 += 1)),
         Box::new(changed(|one| one.packages.clear())),
         Box::new(changed(|one| one.root.0[3] ^= 1)),

@@ -35,6 +35,6 @@ pub use message::{Carries, EncodedBatch, Forward, Message, Received, Request, pa
 pub use reader::{Decode, Encode, Reader};
 pub use replies::{Reply, decode_replies, encode_replies, replies_digest};
 pub use results::{
-    OpResult, ResultStatus, decode_result, decode_results, encode_results, result_leaf,
+    OpResult, ResultStatus, decode_result, decode_results, encode_results, result_head,
     results_digest,
 };

@@ -110,9 +110,17 @@ pub fn results_digest(
 }
 
 /// The leaf of an operation in its package's results tree. `result` starts with the status byte.
+fn result_leaf(suite: Suite, client: ClientId, seq: RequestSeq, result: &[u8]) -> Digest {
+    merkle_leaf(suite, &[&result_head(client, seq), result])
+}
+
+/// What a leaf begins with, before the result.
 #[must_use]
-pub fn result_leaf(suite: Suite, client: ClientId, seq: RequestSeq, result: &[u8]) -> Digest {
-    merkle_leaf(suite, &[&client.0.to_le_bytes(), &seq.0.to_le_bytes(), result])
+pub fn result_head(client: ClientId, seq: RequestSeq) -> [u8; 16] {
+    let mut head = [0; 16];
+    head[..8].copy_from_slice(&client.0.to_le_bytes());
+    head[8..].copy_from_slice(&seq.0.to_le_bytes());
+    head
 }
 
 /// Writes the results of a package.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use tercio_genesis::{App, GENESIS_FILE, read_genesis};
 use tercio_ledger::{BlockResults, PackageResults, results_at};
-use tercio_types::Height;
+use tercio_types::{Digest, Height};
 use tercio_wire::{OpResult, decode_results};
 
 #[derive(Serialize)]
@@ -84,10 +84,11 @@ fn absent(audited: &Audited, height: u64) -> String {
 }
 
 fn package(app: &App, block: &BlockResults, package: &PackageResults) -> Package {
-    let PackageResults { client, first, digest, body } = package;
-    let results = body.as_ref().map(|body| {
+    let PackageResults { client, first, .. } = package;
+    let digest = block.digest(package).unwrap_or(Digest::NULL);
+    let results = block.body(package).map(|body| {
         // The audit has read them.
-        let results = decode_results(body, block.suite).unwrap_or_default();
+        let results = decode_results(&body, block.suite).unwrap_or_default();
         (first.0..).zip(results).map(|(number, result)| row(app, number, &result)).collect()
     });
     Package { client: client.0, first: first.0, digest: digest.to_string(), results }

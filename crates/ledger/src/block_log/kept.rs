@@ -7,7 +7,7 @@
 
 use super::BlockLog;
 use crate::segment::results_name;
-use crate::{BlockResults, LedgerError};
+use crate::{BlockResults, Kept, LedgerError};
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{Batch, Digest, Height};
 use tercio_wire::Decode;
@@ -139,7 +139,8 @@ impl BlockLog {
         let Some(wanted) = self.results_wanted()? else { return Ok(false) };
         let (mut height, mut chained) = (wanted.to, wanted.chained);
         for copy in copies {
-            let whole = stripped || copy.packages.iter().all(|package| package.body.is_some());
+            let whole = stripped
+                || copy.packages.iter().all(|package| matches!(package.kept, Kept::Results(_)));
             let same = copy.height == height
                 && height >= wanted.from
                 && copy.chained() == chained

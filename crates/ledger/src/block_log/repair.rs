@@ -343,8 +343,7 @@ impl BlockLog {
         if found.is_none() {
             self.results.note_damage(height);
         }
-        let bodies = found.iter().flat_map(|found| &found.packages);
-        Ok(256 + bodies.flat_map(|package| &package.body).map(|b| b.len() as u64).sum::<u64>())
+        Ok(256 + found.map_or(0, |found| found.bodies.len() as u64))
     }
 
     /// Reads about `bytes` further and at most `blocks` blocks, checking everything that a block

@@ -21,6 +21,7 @@ use crate::disk::{Disk, Window};
 use crate::records::{
     Ahead, FILE_HEADER, FileKind, Ident, Record, RecordFile, peek_record, read_header, read_record,
 };
+use crate::results::MAX_KEPT;
 use crate::salvage;
 use crate::segment::{parse_name, results_name};
 use crate::{BlockResults, LedgerError, Storage};
@@ -186,7 +187,7 @@ impl Results {
             self.current = Some(Current { segment, file, places: BTreeMap::new() });
         }
         let current = self.current.as_mut().expect("just made");
-        let at = current.file.push(height.0, &results.to_record(base));
+        let at = current.file.push_with(height.0, |out| results.to_record(base, MAX_KEPT, out));
         current.places.insert(height, at);
         self.tip = Some((height, results.chained()));
         Ok(())
@@ -231,7 +232,8 @@ impl Results {
         }
         let (copies, bytes) = (BTreeMap::new(), 0);
         let patch = self.patch.get_or_insert(Patch { segment, copies, bytes });
-        let record = copy.to_record(self.base == Some(copy.height));
+        let mut record = Vec::new();
+        copy.to_record(self.base == Some(copy.height), MAX_KEPT, &mut record);
         patch.bytes += record.len();
         patch.copies.insert(copy.height, record.into());
         if patch.bytes >= PATCH {

@@ -24,10 +24,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tercio_crypto::Keyring;
 use tercio_execution::{
-    Chained, Executed, ExecutedBlock, Execution, ExecutorFault, Ordered, PackageReply, Snapshot,
-    Wake,
+    Chained, Executed, ExecutedBlock, Execution, ExecutorFault, Ordered, PackageReplies,
+    PackageReply, Snapshot, Wake,
 };
-use tercio_ledger::{BlockResults, PackageResults};
+use tercio_ledger::{BlockResults, Kept, PackageResults};
 use tercio_sync::CertifiedBlocks;
 use tercio_sync::transfer::{Install, Pieces};
 use tercio_types::{
@@ -140,7 +140,7 @@ impl ExecuteStage {
             ToExecute::Progress => self.progress(out)?,
             ToExecute::Repeat { client, first, count, digest, view } => {
                 let reply = self.execution.reply(client, first, count, &digest);
-                self.reply_all(reply.into_iter().collect(), view, out);
+                self.reply_all(&reply.unwrap_or_default(), view, out);
             }
             ToExecute::Query { client, number, question } => {
                 self.answer(client, number, &question, out);
@@ -218,7 +218,7 @@ impl ExecuteStage {
             out.order.extend(executed.aborted.iter().map(|why| ToOrder::Dropped(why.reason())));
             self.rhythm.block(expected.bytes);
             out.log.extend(block_results(&executed).map(ToLog::Results));
-            self.reply_all(executed.replies, expected.view, out);
+            self.reply_all(&executed.replies, expected.view, out);
         }
         let checkpoint = expected.checkpoint.then(|| {
             let checkpoint = self.checkpoint(seq, out);
@@ -266,25 +266,28 @@ impl ExecuteStage {
     }
 
     /// Answers the packages of a batch: one frame for each client, unless it grows too long.
-    fn reply_all(&mut self, mut replies: Vec<PackageReply>, view: View, out: &mut Outbox) {
-        replies.retain(|PackageReply { client, first, reuses, body, .. }| {
-            let reason = match reuses {
-                true => Reason::NumberUsed,
-                false if body.len() > MAX_BODY => Reason::ResultTooLong,
-                false => return true,
-            };
-            let (client, first) = (*client, *first);
-            out.order.push_back(ToOrder::Decline { client, first, reason });
-            false
-        });
+    fn reply_all(&mut self, replies: &PackageReplies, view: View, out: &mut Outbox) {
+        let mut order = Vec::with_capacity(replies.packages.len());
+        order.extend(replies.packages.iter().filter(
+            |PackageReply { client, first, reuses, body, .. }| {
+                let reason = match reuses {
+                    true => Reason::NumberUsed,
+                    false if body.len() > MAX_BODY => Reason::ResultTooLong,
+                    false => return true,
+                };
+                let (client, first) = (*client, *first);
+                out.order.push_back(ToOrder::Decline { client, first, reason });
+                false
+            },
+        ));
         // Stable: the packages of a client stay in order.
-        replies.sort_by_key(|reply| reply.client);
-        for of_client in replies.chunk_by(|a, b| a.client == b.client) {
+        order.sort_by_key(|reply| reply.client);
+        for of_client in order.chunk_by(|a, b| a.client == b.client) {
             let client = of_client[0].client;
             let (mut entries, mut len) = (std::mem::take(&mut self.entries), 0);
             let in_all = of_client.iter().map(|reply| reply.body.len()).sum::<usize>();
             for reply in of_client {
-                let entry = self.entry(reply, in_all <= SHORT);
+                let entry = self.entry(replies, reply, in_all <= SHORT);
                 len += entry.encoded_len();
                 if len > REPLY_BYTES && !entries.is_empty() {
                     self.send_replies(client, &entries, view, out);
@@ -301,9 +304,9 @@ impl ExecuteStage {
 
     /// What we say of a package: results in full from the replier, or when they are `short`; their
     /// digest from others.
-    fn entry(&self, reply: &PackageReply, short: bool) -> Reply {
+    fn entry(&self, replies: &PackageReplies, reply: &PackageReply, short: bool) -> Reply {
         let full = short || reply.replier.is_none_or(|replier| replier == self.me);
-        let results = if full { reply.body.clone() } else { Bytes::new() };
+        let results = if full { replies.body(reply) } else { Bytes::new() };
         Reply { first: reply.first, digest: reply.digest, results }
     }
 
@@ -394,12 +397,11 @@ pub(crate) fn block_results(executed: &Executed) -> Option<BlockResults> {
     let package = |reply: &PackageReply| PackageResults {
         client: reply.client,
         first: reply.first,
-        digest: reply.digest,
-        body: Some(reply.body.clone()),
+        kept: Kept::Results(reply.body.clone()),
     };
-    let packages = executed.replies.iter().map(package).collect();
-    let (height, suite) = (header.height, header.suite);
-    Some(BlockResults { height, suite, before, root, state, packages })
+    let packages = executed.replies.packages.iter().map(package).collect();
+    let (height, suite, bodies) = (header.height, header.suite, executed.replies.bodies.clone());
+    Some(BlockResults { height, suite, before, root, state, packages, bodies })
 }
 
 /// Whether our state is what a quorum certified.
