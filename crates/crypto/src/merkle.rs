@@ -12,16 +12,13 @@ const CHILDREN: usize = 16;
 const LEAF: u8 = 0;
 const NODE: u8 = 1;
 
-/// The digest of a leaf with this content, in at most three parts.
+/// The digest of a leaf with the content `head` and `body`, one behind the other.
 #[must_use]
-pub fn merkle_leaf(suite: Suite, content: &[&[u8]]) -> Digest {
-    let mut parts: [&[u8]; 4] = [&[LEAF], &[], &[], &[]];
-    parts[1..=content.len()].copy_from_slice(content);
-    hash(suite, &parts)
+pub fn merkle_leaf(suite: Suite, head: &[u8], body: &[u8]) -> Digest {
+    hash(suite, &[&[LEAF], head, body])
 }
 
-/// Appends the digests of many leaves, each with the content `head` and `body`, one behind the
-/// other.
+/// Appends the digests of many leaves, as [`merkle_leaf`] gives them. A head has at most 63 bytes.
 pub fn merkle_leaves<const HEAD: usize>(
     suite: Suite,
     leaves: &[([u8; HEAD], &[u8])],
@@ -85,7 +82,7 @@ mod tests {
     #[test]
     fn order_and_number_of_leaves_change_the_root() {
         let suite = Suite::default();
-        let leaves: Vec<_> = (0..40u8).map(|i| merkle_leaf(suite, &[&[i]])).collect();
+        let leaves: Vec<_> = (0..40u8).map(|i| merkle_leaf(suite, &[], &[i])).collect();
         let mut seen = std::collections::BTreeSet::new();
         for n in 0..=leaves.len() {
             assert!(seen.insert(merkle_root(suite, &leaves[..n])));

@@ -111,7 +111,7 @@ pub fn results_digest(
 
 /// The leaf of an operation in its package's results tree. `result` starts with the status byte.
 fn result_leaf(suite: Suite, client: ClientId, seq: RequestSeq, result: &[u8]) -> Digest {
-    merkle_leaf(suite, &[&result_head(client, seq), result])
+    merkle_leaf(suite, &result_head(client, seq), result)
 }
 
 /// What a leaf begins with, before the result.
