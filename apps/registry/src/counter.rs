@@ -46,6 +46,18 @@ impl AppKind for CounterKind {
 
     type Rules = Rules;
 
+    /// An operation takes as long as its iterations do, and its result must fit a frame.
+    fn check(rules: &Rules) -> Result<(), String> {
+        let limits = [
+            ("iterations", rules.iterations, 1_000_000_000),
+            ("reply", rules.reply as u64, 8 << 20),
+        ];
+        match limits.into_iter().find(|(_, found, most)| found > most) {
+            Some((name, found, most)) => Err(format!("{name} must be 0 to {most}, not {found}")),
+            None => Ok(()),
+        }
+    }
+
     fn build(rules: &Rules, suite: Suite) -> Box<dyn Application> {
         let Rules { iterations, reply } = *rules;
         Box::new(Counter::new(Settings { iterations, reply }, suite))

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Print the results of the block of this height, and what proves them; of one replica's home
-    #[arg(long, value_name = "HEIGHT")]
+    #[arg(long, value_name = "HEIGHT", value_parser = clap::value_parser!(u64).range(1..))]
     results: Option<u64>,
     /// Print one JSON object; of a network's directory its `replicas` are an array
     #[arg(long)]

@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// How many orders to send [default: as many as come in 8 s]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     count: Option<u64>,
     /// How many replicas
     #[arg(long, value_name = "N", default_value_t = 4,

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, start: Instant) -> Result<(), Failure> {
     session.resume()?;
     let words = Words::new(network.genesis(), false)?;
     let first = session.app.operation(session.app.example()).map_err(Failure::new)?;
-    session.call(first)?;
+    session.call(first).1?;
     let took = start.elapsed();
 
     let mut replicas = Replicas { all: replicas, dir: dir.to_owned(), written: None };

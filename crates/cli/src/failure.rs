@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It could not be done: exit status 1.
     Failed(String),
+    /// It was asked for, and whether it was done is not known: exit status 3.
+    Unknown(String),
     /// What was printed as the result says so: exit status 1, and nothing more.
     Shown,
 }
@@ -30,7 +32,7 @@ impl Failure {
 
     fn text(&self) -> &str {
         match self {
-            Self::Usage(text) | Self::Failed(text) => text,
+            Self::Usage(text) | Self::Failed(text) | Self::Unknown(text) => text,
             Self::Shown => "",
         }
     }
@@ -40,6 +42,7 @@ impl Failure {
         let code = match self {
             Self::Usage(_) => 2,
             Self::Failed(_) => 1,
+            Self::Unknown(_) => 3,
             Self::Shown => return ExitCode::from(1),
         };
         // An error of another crate may have line breaks; the promise is one line.

@@ -27,7 +27,8 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "FILE.toml")]
     genesis: Option<PathBuf>,
     /// Join as this client, which was added after the network's start and is not in the genesis
-    #[arg(long, value_name = "NUMBER", requires = "genesis")]
+    #[arg(long, value_name = "NUMBER", requires = "genesis",
+          value_parser = clap::value_parser!(u64).range(1..))]
     added_as: Option<u64>,
     /// The cryptography of a new key: sha256-ed25519, or sm (sm3-sm2)
     #[arg(long, value_name = "SUITE", default_value = "sha256-ed25519", value_parser = suite)]

@@ -20,6 +20,7 @@ mod heap;
 mod init;
 mod keygen;
 mod log;
+mod numbers;
 mod output;
 #[cfg(feature = "stock")]
 mod prism;

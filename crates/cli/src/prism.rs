@@ -3,6 +3,7 @@
 mod groups;
 
 use crate::failure::Failure;
+use crate::numbers::between;
 use crate::{output, stop};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -57,10 +58,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// How many small items the store may hold; memory is taken as it is used
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, value_parser = between(1_u32, u32::MAX))]
     items: u32,
     /// Add this many microseconds to each round trip
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = between(0.0, 1e6))]
     delay_us: f64,
     /// Keep a processor busy even when nothing comes
     #[arg(long)]
@@ -72,13 +73,14 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     json: bool,
     /// Serve what `tercio bench prism` measures: this many objects
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, value_parser = between(1_u32, 1 << 24))]
     measure: Option<u32>,
     /// How they are reached
     #[arg(long, hide = true, default_value = "shm")]
     transport: String,
     /// Bytes of such an object
-    #[arg(long, hide = true, default_value_t = 512)]
+    #[arg(long, hide = true, default_value_t = 512,
+          value_parser = between(1, tercio_prism::kv::MAX_VALUE))]
     value: usize,
     /// What is measured: kv, rs (replicated blocks) or tx (transactions)
     #[arg(long, hide = true, default_value = "kv")]
@@ -146,19 +148,19 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_enum, default_value_t = WorkloadName::C)]
     workload: WorkloadName,
     /// Zipf's exponent; 0: all keys alike
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = between(0.0, 10.0))]
     zipf: f64,
     /// How many keys; they are set first
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = between(1, u64::from(u32::MAX)))]
     keys: u64,
     /// Bytes of a value
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 512, value_parser = between(1, tercio_prism::kv::MAX_VALUE))]
     value: usize,
     /// Commands in flight at once
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = between(1_usize, 60))]
     window: usize,
     /// How long, in seconds
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = between(0.001, 86_400.0))]
     seconds: f64,
     /// Print one JSON object
     #[arg(long)]
@@ -187,9 +189,6 @@ struct Serving {
 }
 
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
-    if !(0.0..=1e6).contains(&args.delay_us) {
-        return Err(Failure::Usage("--delay-us takes 0 to 1000000".into()));
-    }
     let options = Options { delay_ns: (args.delay_us * 1e3) as u64, busy: args.busy };
     let stopped = stop::watch(args.measure.is_some())?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -383,15 +382,6 @@ struct LoadReport {
 }
 
 fn load(args: &BenchArgs) -> Result<(), Failure> {
-    let sensible = args.keys > 0
-        && (1..=60).contains(&args.window)
-        && (1..=tercio_prism::kv::MAX_VALUE).contains(&args.value)
-        && args.zipf >= 0.0
-        && args.seconds > 0.0;
-    if !sensible {
-        let what = "keys and seconds are positive, the window is 1 to 60, a value 1 to 12288 bytes";
-        return Err(Failure::Usage(what.into()));
-    }
     let workload = match args.workload {
         WorkloadName::A => Workload::A,
         WorkloadName::B => Workload::B,

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::{folder, output};
 use std::path::{Path, PathBuf};
-use tercio_client::{CallError, Read};
+use tercio_client::{CallError, Numbers, OpResult, Read};
 use tercio_genesis::App;
 use tercio_network::{Client, OpenError};
 use tercio_types::{ClientId, ClientInfo, ReplicaId, RequestSeq, SignatureBytes};
@@ -24,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) id: ClientId,
     pub(crate) app: App,
     client: Client,
+    /// The arguments that name this client again.
+    named: String,
 }
 
 impl Session {
@@ -40,7 +42,9 @@ impl Session {
             )),
             error => Failure::new(error),
         })?;
-        Ok(Self { id: client.id(), app: client.app().clone(), client })
+        let name = who.client.as_ref().map(|name| format!(" --client {name}")).unwrap_or_default();
+        let named = format!("{}{name}", who.dir.display());
+        Ok(Self { id: client.id(), app: client.app().clone(), client, named })
     }
 
     /// Takes up the client's numbers, before the first operation or ordered read.
@@ -49,10 +53,30 @@ impl Session {
     }
 
     /// Submits an operation and waits for its result; gives its number too.
-    pub(crate) fn call(&mut self, op: bytes::Bytes) -> Result<(RequestSeq, bytes::Bytes), Failure> {
+    ///
+    /// # Errors
+    /// [`Failure::Unknown`] when it may have been executed all the same.
+    pub(crate) fn call(&mut self, op: bytes::Bytes) -> (RequestSeq, Result<bytes::Bytes, Failure>) {
         let number = self.client.core().next_number().unwrap_or_default();
-        let result = self.client.call(op).map_err(|error| self.failed(&error))?;
-        Ok((number, result))
+        let result = self.client.call(op).map_err(|error| match error.is_unknown() {
+            true => Failure::Unknown(format!(
+                "{}; `tercio submit {} --ask {number}` asks",
+                self.failed(&error),
+                self.named
+            )),
+            false => self.failed(&error),
+        });
+        (number, result)
+    }
+
+    /// Asks what became of one of this client's numbers: its result, when it is executed.
+    pub(crate) fn ask_number(&mut self, number: RequestSeq) -> Result<Option<OpResult>, Failure> {
+        self.client.ask_number(number).map_err(|error| self.failed(&error))
+    }
+
+    /// The lowest number that this client's file does not know as used.
+    pub(crate) fn unused(&self) -> RequestSeq {
+        self.client.numbers().map(Numbers::next).unwrap_or_default()
     }
 
     /// Asks a question that is ordered with the operations.

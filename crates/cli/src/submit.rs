@@ -11,12 +11,18 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, stdin};
 use std::path::PathBuf;
 use tercio_bench::figures::round;
+use tercio_client::OpResult;
 use tercio_genesis::Shown;
 use tercio_network::now;
+use tercio_types::RequestSeq;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 when every operation was executed and none was refused, 1 \
-                        when the application refused one or the network gave no result, 2 for words that make no operation.")]
+                        when one was refused or could not be sent, 2 for words that make no \
+                        operation, 3 when one has no result in time and may have been executed: \
+                        ask for its number with --ask before anything else is submitted. With --ask: \
+                        0 when the number was executed and not refused, 1 otherwise, 3 while it is \
+                        open.")]
 pub(crate) struct SubmitArgs {
     #[command(flatten)]
     who: Who,
@@ -24,6 +30,10 @@ pub(crate) struct SubmitArgs {
     /// standard input
     #[arg(value_name = "OPERATION", conflicts_with = "file")]
     operations: Vec<String>,
+    /// Submit nothing: say what became of this number of the client, which had no result in time
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["file", "operations"],
+          value_parser = clap::value_parser!(u64).range(1..))]
+    ask: Option<u64>,
     /// Submit the lines of this file; empty ones and those that begin with # are passed over
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -43,13 +53,89 @@ struct Submitted<'a> {
     result: Value,
     /// Whether the application refused it.
     refused: bool,
+    /// Whether it had no result in time, and may have been executed.
+    unknown: bool,
     view: u64,
     latency_us: f64,
+}
+
+/// What became of a number.
+#[derive(Serialize)]
+struct Asked {
+    client: u64,
+    number: u64,
+    /// `executed`, `open` (not so far), `void` (used up without effect), or `forgotten` (used, and
+    /// what it gave is not kept any more).
+    state: &'static str,
+    result: Value,
+    /// Whether it was refused.
+    refused: bool,
+}
+
+/// What became of a number of the client, and what that means for an operation under it.
+fn ask_number(args: &SubmitArgs, words: &Words, number: u64) -> Result<(), Failure> {
+    let mut session = Session::open(&args.who)?;
+    let (result, unused) = (session.ask_number(RequestSeq(number))?, session.unused());
+    let mut asked = Asked {
+        client: session.id.0,
+        number,
+        state: "executed",
+        result: Value::Null,
+        refused: false,
+    };
+    let mut say = |state, text: String| {
+        asked.state = state;
+        text
+    };
+    let text = match result {
+        Some(OpResult::Executed(bytes)) => {
+            let Shown { text, value, refused } = words.result(&bytes);
+            (asked.result, asked.refused) = (value, refused);
+            format!("{text}   (number {number} was executed)")
+        }
+        Some(OpResult::NoLongerKept) => say(
+            "forgotten",
+            format!("number {number} was used, and what it gave is not kept any more"),
+        ),
+        Some(OpResult::Unsupported) => say(
+            "void",
+            format!(
+                "number {number} was used up without effect: what was under it is never executed"
+            ),
+        ),
+        Some(OpResult::Declined(why)) => {
+            asked.refused = true;
+            format!("refused: {}   (number {number})", String::from_utf8_lossy(&why))
+        }
+        Some(_) => {
+            asked.refused = true;
+            format!("number {number} was executed and aborted: it changed nothing")
+        }
+        None if number >= unused.0 => {
+            say("open", format!("number {number} was not used so far; the next is {unused}"))
+        }
+        None => say(
+            "open",
+            format!(
+                "number {number} is not executed so far, and may be yet; the client's next operation \
+                 uses it up first, and what was under it is never executed then"
+            ),
+        ),
+    };
+    output::report(args.json, &asked, |_| output::line(&text))?;
+    match asked.state {
+        "executed" if !asked.refused => Ok(()),
+        "open" => Err(Failure::Unknown(format!("number {number} is open"))),
+        _ => Err(Failure::Shown),
+    }
 }
 
 /// One operation after the other, each when the one before has its result.
 pub(crate) fn submit(args: &SubmitArgs) -> Result<(), Failure> {
     let words = Words::of(&args.who, args.raw)?;
+    if let Some(number) = args.ask {
+        return ask_number(args, &words, number);
+    }
     // What is named is read before anything is sent; a stream is read as it comes.
     let named = match (&args.operations[..], &args.file) {
         ([], None) => None,
@@ -89,17 +175,28 @@ pub(crate) fn one(
 ) -> Result<bool, Failure> {
     let op = words.operation(line)?;
     let sent = now();
-    let (number, result) = session.call(op)?;
-    let Shown { text, value, refused } = words.result(&result);
-    let submitted = Submitted {
+    let (number, result) = session.call(op);
+    let mut submitted = Submitted {
         client: session.id.0,
         number: number.0,
         operation: line.trim(),
-        result: value,
-        refused,
+        result: Value::Null,
+        refused: false,
+        unknown: false,
         view: session.view(),
         latency_us: round(sent.elapsed().as_secs_f64() * 1e6, 1),
     };
+    let Shown { text, value, refused } = match result {
+        Ok(result) => words.result(&result),
+        Err(failure) => {
+            submitted.unknown = matches!(failure, Failure::Unknown(_));
+            if json && submitted.unknown {
+                output::report(json, &submitted, |_| ())?;
+            }
+            return Err(failure);
+        }
+    };
+    (submitted.result, submitted.refused) = (value, refused);
     output::report(json, &submitted, |s| {
         output::line(&format!(
             "{text}   ({:.1} ms, number {} of client {})",

@@ -1,6 +1,5 @@
 //! The client for programs that block: the core, a transport, and the clock.
 
-use crate::resume::FARTHEST;
 use crate::{
     Answer, CallError, ClientCore, Completion, ConnectError, Failure, Nanos, Numbers, NumbersError,
     OpResult, QueryTicket, Settings, SubmitError, Ticket, results,
@@ -14,7 +13,7 @@ use tercio_types::{
     ChainId, ClientId, ClientInfo, Height, Membership, Principal, ReplicaId, ReplicaSet,
     RequestSeq, RequestWindow, SignatureBytes, SystemOp, WINDOW,
 };
-use tercio_wire::Decode;
+use tercio_wire::{Decode, decode_result};
 
 /// The answer to a question, and where the state stood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,6 +155,12 @@ impl Client {
     #[must_use]
     pub fn core(&self) -> &ClientCore {
         &self.core
+    }
+
+    /// The file of the client's numbers, if there is one.
+    #[must_use]
+    pub fn numbers(&self) -> Option<&Numbers> {
+        self.numbers.as_ref()
     }
 
     /// The links' half, to read its counters.
@@ -313,8 +318,9 @@ impl Client {
     ///
     /// # Errors
     /// When a quorum does not say the same by the deadline of the core's settings: too few
-    /// replicas are reached, or another process uses the id at the same time. When the number that
-    /// was kept is far above all that was executed. When the file cannot be written.
+    /// replicas are reached, or another process uses the id at the same time.
+    /// [`CallError::NumbersAhead`] when the number that was kept is farther above all that was
+    /// executed than the window allows. When the file cannot be written.
     ///
     /// # Panics
     /// When something was submitted before.
@@ -328,13 +334,10 @@ impl Client {
             let done = RequestWindow::from_bytes(&answer.0, suite).map_err(|_| {
                 CallError::NoResult("replicas agree on numbers that this build cannot read")
             })?;
-            if next.0.saturating_sub(done.low().0) > FARTHEST {
-                let why = "the number that was kept is far above every one that this network \
-                           executed; delete the file of this client's numbers when it is of \
-                           another network or was written by hand, and nothing is under way";
-                return Err(CallError::NoResult(why));
-            }
-            let open = self.core.resume_at(&done, next, self.time());
+            let open = self.core.resume_at(&done, next, self.time()).map_err(|ahead| {
+                let file = self.numbers.as_ref().map(|numbers| numbers.path().to_owned());
+                CallError::NumbersAhead { file, found: ahead.found, expected: ahead.expected }
+            })?;
             self.drain();
             if let Some(next) = self.core.next_number().filter(|_| open == 0) {
                 if let Some(numbers) = &mut self.numbers {
@@ -351,6 +354,24 @@ impl Client {
                 }
                 self.turn(self.until_core());
             }
+        }
+    }
+
+    /// Asks a quorum what became of one of this client's numbers, of a package that timed out, say:
+    /// nothing when it is not executed so far, otherwise its result. `Unsupported` is the result of a
+    /// number that was used up without effect, and of an unknown system operation. Needs no
+    /// [`Self::resume`], which uses up what is open.
+    ///
+    /// # Errors
+    /// When a quorum does not say the same by the deadline of the core's settings.
+    pub fn ask_number(&mut self, number: RequestSeq) -> Result<Option<OpResult>, CallError> {
+        let ticket = self.core.ask_number(number, self.time())?;
+        self.drain();
+        match self.answer(ticket)? {
+            (nothing, _) if nothing.is_empty() => Ok(None),
+            (result, _) => decode_result(result).map(Some).map_err(|_| {
+                CallError::NoResult("replicas agree on a result that this build cannot read")
+            }),
         }
     }
 

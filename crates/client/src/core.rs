@@ -18,6 +18,7 @@ use tercio_types::{
     ClientId, Membership, OpKind, Principal, ReplicaId, ReplicaSet, RequestSeq, SystemOp, View,
     WINDOW,
 };
+use tercio_wire::reject::Reason;
 use tercio_wire::{
     AUTHENTICATED, CLIENT_SENDER, Encode, FRAME_HEADER, Key, Kind, encode_package_content,
 };
@@ -389,9 +390,12 @@ impl ClientCore {
             self.completions.push_back(Completion { ticket, first, outcome, view, resent });
         }
         let (outgoing, frame) = (&mut self.outgoing, &pending.frame);
+        let rejects = &mut pending.rejects;
         pending.busy.retain(|replica, at| {
             if *at <= now && self.peers.is_connected(*replica) {
                 outgoing.push_back((*replica, frame.clone()));
+                // Said of a state that it may have left behind.
+                rejects[replica.index()].take_if(|why| *why == Reason::BeyondWindow);
             }
             *at > now
         });

@@ -1,9 +1,10 @@
 //! Why there is no client, and why a call gave no result.
 
 use crate::{Failure, NumbersError, SubmitError};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tercio_transport::BindError;
-use tercio_types::{ChainId, ReplicaId};
+use tercio_types::{ChainId, ReplicaId, RequestSeq};
 use thiserror::Error;
 
 /// Why there is no client.
@@ -67,6 +68,17 @@ pub enum CallError {
     /// The file of the client's numbers cannot be written.
     #[error(transparent)]
     Numbers(#[from] NumbersError),
+    /// The number that was kept is farther above those that the network executed than the window
+    /// allows. Nothing was sent.
+    #[error("{}", ahead(.file.as_deref(), *.found, *.expected))]
+    NumbersAhead {
+        /// The file of the numbers, if there is one.
+        file: Option<PathBuf>,
+        /// The next number that it says.
+        found: RequestSeq,
+        /// The next number as a quorum of replicas knows it.
+        expected: RequestSeq,
+    },
     /// There is no result; `links` says what is wrong with links to replicas, if anything.
     #[error("{failure}{}{}", if links.is_empty() { "" } else { " (" }, links_text(links))]
     Failed {
@@ -84,6 +96,27 @@ pub enum CallError {
     /// The application finds no sense in a question: its own words.
     #[error("{0}")]
     Declined(String),
+}
+
+impl CallError {
+    /// Whether the operation may have been executed, or may be yet, for all that is known:
+    /// [`crate::Client::ask_number`] asks.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Failed { failure: Failure::TimedOut { numbers: Some(_), .. }, .. })
+    }
+}
+
+fn ahead(file: Option<&Path>, found: RequestSeq, expected: RequestSeq) -> String {
+    let (file, mend) = match file {
+        Some(file) => (file.display().to_string(), format!("write {expected} into it")),
+        None => ("the number that was kept".into(), format!("go on with {expected}")),
+    };
+    format!(
+        "{file}: says that this client's next number is {found}, and the network expects {expected}: \
+         it was written by hand, is of another network, or the network began anew; {mend} when \
+         nothing of this client is under way, or try again when the replicas were behind"
+    )
 }
 
 fn links_text(links: &[String]) -> String {

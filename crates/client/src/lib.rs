@@ -53,10 +53,15 @@
 //!   gap would hold up the window for ever. But 'number used' says that another package used them.
 //! - After the deadline the caller is told who did not answer. Whether the package will be executed
 //!   is unknown then; the core goes on asking, because the numbers must not stay open.
+//!   [`Client::ask_number`] asks what became of it.
+//! - 'Beyond the window' is asked again for a while, since a replica may be behind; when f+1 replicas
+//!   stay with it the package ends.
 //! - A query is asked of all replicas and needs f+1 equal answers. It is a read of some recent state,
 //!   not ordered with requests; a read that must not be stale is ordered as an operation is.
 //! - A client that returns under an id used before asks where its numbers stand ([`Client::resume`]),
-//!   and keeps them in a file, too ([`Settings::numbers`]). Until it knows, it submits nothing.
+//!   and keeps them in a file, too ([`Settings::numbers`]). Until it knows, it submits nothing. A file
+//!   farther ahead than the window allows is refused ([`CallError::NumbersAhead`]), and uses nothing
+//!   up.
 
 pub mod background;
 mod blocking;
@@ -83,6 +88,7 @@ pub use error::{CallError, ConnectError};
 pub use numbers::{AHEAD, Numbers, NumbersError};
 pub use outcome::{Answer, Completion, Failure, SubmitError};
 pub use query::QueryTicket;
+pub use resume::NumbersAhead;
 pub use settings::{ClientAuth, CoreSettings, Settings};
 pub use tercio_wire::OpResult;
 pub use time::Nanos;

@@ -109,6 +109,12 @@ impl Numbers {
         Ok(Self { path: path.to_owned(), file, opened: next, next, noted: next })
     }
 
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The lowest number that was not used.
     #[must_use]
     pub fn next(&self) -> RequestSeq {

@@ -52,9 +52,11 @@ pub enum SubmitError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Too few replicas agreed in time. A package may still be executed.
-    #[error("{}", timed_out(*.within, .silent, .refused, .split))]
+    /// Too few replicas agreed in time. A package may have been executed, or may be yet.
+    #[error("{}{}", timed_out(*.within, .silent, .refused, .split), may_be(.numbers.as_ref()))]
     TimedOut {
+        /// The first and the last number of the package; none of a query.
+        numbers: Option<(RequestSeq, RequestSeq)>,
         /// How long we waited.
         within: Duration,
         /// The replicas that did not answer.
@@ -84,6 +86,18 @@ pub enum Failure {
         /// Who said so.
         by: Vec<ReplicaId>,
     },
+    /// Enough replicas say, and stay with it, that a number is far above those that this client has
+    /// used. It was not executed.
+    #[error(
+        "number {first} is far above those that this client has used, say replicas {}: take up this \
+         client's numbers (`Client::resume`, or `Settings::numbers`)", list(.by)
+    )]
+    BeyondWindow {
+        /// The number of the package's first operation.
+        first: RequestSeq,
+        /// Who said so.
+        by: Vec<ReplicaId>,
+    },
     /// Enough replicas say that the package was executed, and that its results fit no frame.
     #[error(
         "the operation was executed, and its result is too long to be sent, more than 16 MiB, say \
@@ -101,6 +115,18 @@ pub enum Failure {
 
 fn list(replicas: &[ReplicaId]) -> String {
     replicas.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn may_be(numbers: Option<&(RequestSeq, RequestSeq)>) -> String {
+    match numbers {
+        None => String::new(),
+        Some((one, last)) if one == last => {
+            format!("; number {one} may have been executed, or may be yet")
+        }
+        Some((first, last)) => {
+            format!("; numbers {first} to {last} may have been executed, or may be yet")
+        }
+    }
 }
 
 fn timed_out(

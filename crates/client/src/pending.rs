@@ -41,6 +41,8 @@ pub(crate) struct Pending {
     pub(crate) held: bool,
     /// When the primary turned it away first.
     pub(crate) turned_away: Option<Nanos>,
+    /// When a replica said first that it is beyond the window.
+    pub(crate) beyond: Option<Nanos>,
     /// Retransmissions on time-out.
     pub(crate) resent: u32,
     /// When it was sent first, or again after it was held back.
@@ -85,6 +87,7 @@ impl Pending {
             asked: ReplicaSet::EMPTY,
             held: false,
             turned_away: None,
+            beyond: None,
             resent: 0,
             sent_at: Nanos(0),
             busy: BTreeMap::new(),
@@ -121,6 +124,8 @@ impl Pending {
             .replicas()
             .filter(|r| !spoke.contains(*r) && refusal(*r).is_none())
             .collect();
-        Failure::TimedOut { within, silent, refused, split: spoke.iter().collect() }
+        let last = RequestSeq(self.first.0 + self.ops as u64 - 1);
+        let numbers = Some((self.first, last));
+        Failure::TimedOut { numbers, within, silent, refused, split: spoke.iter().collect() }
     }
 }

@@ -134,7 +134,8 @@ impl ClientCore {
             let spoke = asking.tally.speakers();
             let silent = self.membership.replicas().filter(|r| !spoke.contains(*r)).collect();
             let (within, split) = (asking.within, spoke.iter().collect());
-            let failure = Failure::TimedOut { within, silent, refused: vec![], split };
+            let failure =
+                Failure::TimedOut { numbers: None, within, silent, refused: vec![], split };
             let (ticket, outcome, height) = (QueryTicket(number), Err(failure), Height(0));
             self.answers.push_back(Answer { ticket, outcome, height });
         }

@@ -229,6 +229,19 @@ impl ClientCore {
                     self.sign_from_now_on();
                 }
             }
+            // A replica that is behind says so too, and it passes. What does not pass is said again.
+            Reason::BeyondWindow
+                if !enough
+                    || *pending.beyond.get_or_insert(now) + self.settings.max_timeout > now =>
+            {
+                pending.beyond.get_or_insert(now);
+                let hint = Duration::from_millis(reject.retry_after_ms.into());
+                let hint = hint.clamp(LEAST_HINT, self.settings.max_timeout.max(LEAST_HINT));
+                if !pending.everybody {
+                    ask_all(&self.peers, &mut self.outgoing, pending);
+                }
+                pending.busy.insert(from, now + hint);
+            }
             reason if enough => self.refused(first, reason, same, now),
             _ if !pending.everybody => ask_all(&self.peers, &mut self.outgoing, pending),
             _ => {}
@@ -257,6 +270,7 @@ impl ClientCore {
             let outcome = Err(match reason {
                 Reason::NumberUsed => Failure::NumberUsed { first, by },
                 Reason::ResultTooLong => Failure::ResultTooLong { by },
+                Reason::BeyondWindow => Failure::BeyondWindow { first, by },
                 reason => Failure::Refused { reason, by },
             });
             self.completions.push_back(Completion { ticket, first, outcome, view, resent });
@@ -275,6 +289,7 @@ impl ClientCore {
         pending.replier = replier;
         pending.tally = Tally::new(self.membership.ids());
         pending.rejects.fill(None);
+        pending.beyond = None;
         pending.busy.clear();
         pending.held = false;
         (pending.asked, pending.body_at) = (ReplicaSet::EMPTY, None);

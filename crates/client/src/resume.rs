@@ -11,21 +11,30 @@
 //!   [`crate::Numbers`]). Only the latter is certain: a package of the earlier life may still be
 //!   in flight and be executed after the replicas answered.
 //! - A kept number that is above those by more than [`FARTHEST`] is not this client's on this chain:
-//!   a file that somebody wrote by hand, or replicas that all began anew. It is refused, since using
-//!   up what is open below it would take for ever.
+//!   a file that somebody wrote by hand, or replicas that all began anew. It is refused
+//!   ([`NumbersAhead`]), and nothing is used up.
 //! - Open numbers below are used up by packages of empty system requests, as after a refusal. What
 //!   the earlier life sent under them and was not executed yet is then executed instead or never.
 
 use crate::core::ask_all;
 use crate::pending::{Pending, seal};
-use crate::{ClientCore, Nanos, QueryTicket, SubmitError, Ticket};
+use crate::{AHEAD, ClientCore, Nanos, QueryTicket, SubmitError, Ticket};
 use bytes::Bytes;
 use tercio_types::{OpKind, RequestSeq, RequestWindow, WINDOW};
 use tercio_wire::Kind;
 
-/// The most that a kept number is above the lowest that replicas did not execute. What was under way
-/// and what was noted ahead of it lie within two windows; the rest is for replicas that lag.
-pub(crate) const FARTHEST: u64 = 1024 * WINDOW;
+/// The most that a kept number is above the lowest that replicas did not execute: a window that was
+/// under way, a package that was noted and not taken, and what was noted ahead of that.
+const FARTHEST: u64 = 2 * WINDOW + AHEAD + 1;
+
+/// A number that was kept is farther above those that the network executed than the window allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumbersAhead {
+    /// The next number, as it was kept.
+    pub found: RequestSeq,
+    /// The next number, as the replicas know it.
+    pub expected: RequestSeq,
+}
 
 impl ClientCore {
     /// Asks which of our numbers are executed. The answer is the encoding of a
@@ -37,17 +46,43 @@ impl ClientCore {
         self.ask(Kind::NUMBERS, Bytes::new(), self.membership.quorum(), now)
     }
 
+    /// Asks whether one of our numbers is executed, and what that gave. The answer is empty, or the
+    /// result with its status byte.
+    ///
+    /// # Errors
+    /// When too many queries are in flight.
+    pub fn ask_number(
+        &mut self,
+        number: RequestSeq,
+        now: Nanos,
+    ) -> Result<QueryTicket, SubmitError> {
+        let body = Bytes::copy_from_slice(&number.0.to_le_bytes());
+        self.ask(Kind::NUMBERS, body, self.membership.quorum(), now)
+    }
+
     /// Goes on above `done`, and not below `next`, when no number below is open. Otherwise gives how
     /// many are; packages that use them up are under way then, and the numbers are to be asked for
     /// again when nothing is outstanding, until there is none.
     ///
+    /// # Errors
+    /// When `next` is farther above `done` than the window allows. Nothing is sent then.
+    ///
     /// # Panics
     /// When packages are in flight: numbers are taken up before the first.
-    pub fn resume_at(&mut self, done: &RequestWindow, next: RequestSeq, now: Nanos) -> u64 {
+    pub fn resume_at(
+        &mut self,
+        done: &RequestWindow,
+        next: RequestSeq,
+        now: Nanos,
+    ) -> Result<u64, NumbersAhead> {
         assert!(self.pending.is_empty(), "numbers are taken up before the first package");
         let low = done.low().0;
         // Nothing above the window was ever executed, and nothing far above it was ever sent.
         let highest = (low..=low + WINDOW).rev().find(|n| done.contains(RequestSeq(*n)));
+        if next.0.saturating_sub(low) > FARTHEST {
+            let expected = RequestSeq(highest.unwrap_or(low) + 1);
+            return Err(NumbersAhead { found: next, expected });
+        }
         let known = self.next.map_or(1, |next| next.0);
         let next = next.0.max(highest.unwrap_or(low) + 1).max(known);
         let open: Vec<u64> = (low + 1..next.min(low + WINDOW + 1))
@@ -61,7 +96,7 @@ impl ClientCore {
         if left == 0 {
             self.next = Some(RequestSeq(next));
         }
-        left
+        Ok(left)
     }
 
     /// Sends all replicas a package of system requests without content.

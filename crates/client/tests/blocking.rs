@@ -93,6 +93,7 @@ fn a_call_without_enough_replicas_ends_with_their_names() {
     client.set_deadline(Duration::from_millis(50));
     let error = client.call_all(vec!["a".into(), "b".into()]).unwrap_err().to_string();
     assert!(error.contains("for 50ms"), "{error}");
+    assert!(error.contains("numbers 3 to 4 may have been executed, or may be yet"), "{error}");
 }
 
 #[test]

@@ -6,9 +6,11 @@ use bytes::Bytes;
 use common::world::{MS, World, did};
 use common::{ME, digest, results};
 use std::time::Duration;
-use tercio_client::{Answer, ClientAuth, CoreSettings, Failure, OpResult, SubmitError, Ticket};
+use tercio_client::{
+    AHEAD, Answer, ClientAuth, CoreSettings, Failure, NumbersAhead, OpResult, SubmitError, Ticket,
+};
 use tercio_types::{
-    Authenticator, Height, OpKind, ReplicaId, RequestSeq, RequestWindow, Suite, Tag,
+    Authenticator, Height, OpKind, ReplicaId, RequestSeq, RequestWindow, Suite, Tag, WINDOW,
 };
 use tercio_wire::{Decode, Encode, Frame, Kind, Reply, encode_results, results_digest};
 
@@ -360,7 +362,14 @@ fn numbers_go_on_where_an_earlier_life_ended() {
     let done = RequestWindow::from_bytes(&answer, Suite::default()).unwrap();
     assert_eq!(done, new);
 
-    assert_eq!(w.core.resume_at(&done, RequestSeq(9), w.now), 3, "4, 7 and 8 are open");
+    // A kept number that is farther ahead than the window allows uses nothing up.
+    let ahead = NumbersAhead { found: RequestSeq(9_000_000_000), expected: RequestSeq(7) };
+    assert_eq!(w.core.resume_at(&done, ahead.found, w.now), Err(ahead));
+    let least = RequestSeq(3 + 2 * WINDOW + AHEAD + 2);
+    assert!(w.core.resume_at(&done, least, w.now).is_err());
+    assert_eq!((w.core.outstanding(), w.sent().len()), (0, 0));
+
+    assert_eq!(w.core.resume_at(&done, RequestSeq(9), w.now), Ok(3), "4, 7 and 8 are open");
     assert_eq!((w.core.next_number(), submit(&mut w)), (None, Err(SubmitError::NotResumed)));
     let sent = w.sent();
     let fillers: Vec<_> = sent
@@ -378,7 +387,7 @@ fn numbers_go_on_where_an_earlier_life_ended() {
         (0..2).for_each(|r| w.full(r, first, &results));
     }
     assert_eq!((w.core.outstanding(), w.core.poll_completion()), (0, None));
-    assert_eq!(w.core.resume_at(&window(&[1, 2, 3, 4, 5, 6, 7, 8]), RequestSeq(9), w.now), 0);
+    assert_eq!(w.core.resume_at(&window(&[1, 2, 3, 4, 5, 6, 7, 8]), RequestSeq(9), w.now), Ok(0));
     w.submit("ten");
     assert_eq!(w.core.next_number(), Some(RequestSeq(10)));
 }

@@ -116,7 +116,7 @@ fn the_deadline_names_who_did_not_answer_and_the_numbers_are_still_closed() {
     assert_eq!(done[0].ticket, ticket);
     let failure = done[0].outcome.clone().unwrap_err();
     let expected = "1 of 4 replicas answered: 0; replica 3: busy; no answer from 1 and 2 for 10s; \
-                    are they running?";
+                    are they running?; number 1 may have been executed, or may be yet";
     assert_eq!(failure.to_string(), expected);
     assert_eq!(w.core.outstanding(), 1, "its number is still open");
     w.sent();
@@ -138,8 +138,10 @@ fn a_deadline_holds_for_what_is_submitted_after_it_was_set() {
     let done = w.done();
     assert_eq!(done.iter().map(|c| c.ticket).collect::<Vec<_>>(), [short]);
     let text = done[0].outcome.clone().unwrap_err().to_string();
-    assert_eq!(text, "none of 4 replicas answered for 300ms; are they running?");
-    assert_eq!(w.core.poll_answer().unwrap().outcome.unwrap_err().to_string(), text);
+    let silent = "none of 4 replicas answered for 300ms; are they running?";
+    assert_eq!(text, format!("{silent}; number 2 may have been executed, or may be yet"));
+    // A question changes nothing.
+    assert_eq!(w.core.poll_answer().unwrap().outcome.unwrap_err().to_string(), silent);
     w.pass(Duration::from_secs(10));
     assert_eq!(w.done()[0].ticket, long);
 }
@@ -235,4 +237,45 @@ fn a_number_that_was_used_for_another_operation_is_named() {
     (2..4).for_each(|r| w.reject(r, 3, Reason::NumberUsed, 0));
     assert_eq!((w.done(), w.core.outstanding()), (vec![], 0));
     assert_eq!(w.counter("numbers_left_open"), 0);
+}
+
+/// A replica that is behind says so as well, so it is asked again; f+1 that stay with it end it.
+#[test]
+fn a_number_far_ahead_is_named_once_replicas_stay_with_it() {
+    let far = RequestSeq(9_000_000_000);
+    let mut w = World::with(4, CoreSettings { first: Some(far), ..CoreSettings::unused_id() });
+    w.submit("far");
+    w.sent();
+    let refuse = |w: &mut World, by: &[u16]| {
+        by.iter().for_each(|r| w.reject(*r, far.0, Reason::BeyondWindow, 100));
+    };
+    refuse(&mut w, &[0]);
+    assert_eq!(w.receivers(), [0, 1, 2, 3], "the others are asked at once");
+    refuse(&mut w, &[1, 2, 3]);
+    assert_eq!((w.done(), w.receivers()), (vec![], vec![]), "they may be behind");
+    for _ in 0..19 {
+        w.pass(100 * MS);
+        assert!(!w.receivers().is_empty());
+        refuse(&mut w, &[0, 1, 2, 3]);
+        assert_eq!(w.done(), []);
+    }
+    // Two came level meanwhile, and say nothing of it: what they said before does not count.
+    w.pass(200 * MS);
+    w.sent();
+    refuse(&mut w, &[3]);
+    assert_eq!(w.done(), []);
+    refuse(&mut w, &[0]);
+    let by = vec![ReplicaId(0), ReplicaId(3)];
+    let failure = w.outcome().unwrap_err();
+    assert_eq!(failure, Failure::BeyondWindow { first: far, by });
+    assert!(failure.to_string().starts_with("number 9000000000 is far above those"), "{failure}");
+    // Its number is used up if the replicas were behind; where they are not, that ends too.
+    w.sent();
+    for _ in 0..30 {
+        refuse(&mut w, &[0, 1, 2, 3]);
+        w.pass(100 * MS);
+        w.sent();
+    }
+    assert_eq!((w.core.outstanding(), w.done()), (0, vec![]));
+    assert_eq!(w.counter("numbers_left_open"), 1);
 }

@@ -8,9 +8,11 @@
 //! An identity's public half follows from its public key.
 
 use crate::{KeyError, SecretKey, sm2};
+use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::edwards::{CompressedEdwardsY, EdwardsPoint};
 use curve25519_dalek::montgomery::MontgomeryPoint;
 use sha2::{Digest as _, Sha512};
+use std::sync::LazyLock;
 use subtle::ConstantTimeEq;
 use tercio_types::{PublicKey, Suite};
 use zeroize::Zeroizing;
@@ -79,15 +81,27 @@ pub fn public_of_identity(suite: Suite, key: &PublicKey) -> Result<Public, KeyEr
     Ok(padded(point.to_montgomery().to_bytes()))
 }
 
-/// The point of an Ed25519 key, unless it is of small order.
+/// The point of an Ed25519 key, unless it is of small order or in another encoding than RFC 8032's.
 fn edwards(key: &[u8]) -> Option<EdwardsPoint> {
-    let point = CompressedEdwardsY::from_slice(key).ok()?.decompress()?;
-    (!point.is_small_order()).then_some(point)
+    has_ed25519_form(key).then(|| CompressedEdwardsY::from_slice(key).ok()?.decompress())?
 }
 
-/// Whether these bytes are a usable Ed25519 key.
+/// Whether these bytes are a usable Ed25519 key: see [`crate::public_key`].
 pub(crate) fn is_ed25519(key: &[u8]) -> bool {
-    edwards(key).is_some()
+    edwards(key).is_some_and(|point| point.is_torsion_free())
+}
+
+/// Whether 32 bytes are the one encoding of what they encode, and that is not of small order. Cheap:
+/// it is asked at every signature, whose rules (ZIP-215) take other encodings and small orders.
+pub(crate) fn has_ed25519_form(key: &[u8]) -> bool {
+    static SMALL: LazyLock<[[u8; 32]; 8]> =
+        LazyLock::new(|| EIGHT_TORSION.map(|point| point.compress().to_bytes()));
+    let Ok(key) = <&[u8; 32]>::try_from(key) else { return false };
+    // p is 2^255 - 19, and the highest bit is the sign of x. A sign where x is 0 is of small order.
+    let [first, middle @ .., last] = key;
+    let y_below_p = last & 0x7f != 0x7f || middle.iter().any(|b| *b != 0xff) || *first < 0xed;
+    let same_y = |a: &[u8; 32]| a[..31] == key[..31] && (a[31] ^ key[31]) & 0x7f == 0;
+    y_below_p && !SMALL.iter().any(same_y)
 }
 
 /// What both halves' holders share; `None` when the public half is none. Constant time in the

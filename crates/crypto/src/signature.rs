@@ -1,5 +1,6 @@
 //! Signatures, one and many, with one verdict a signature.
 
+use crate::agreement::has_ed25519_form;
 use crate::scheme::{verify_p256, verify_rsa, verify_secp256k1};
 use crate::sm2;
 use ed25519_zebra::{Signature, VerificationKey, VerificationKeyBytes, batch};
@@ -36,6 +37,10 @@ pub fn verify(item: &SignatureItem<'_>) -> bool {
 }
 
 fn verify_ed25519(key: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    // The rules of ZIP-215 take every encoding of every point; a key has one form here.
+    if !has_ed25519_form(key) {
+        return false;
+    }
     let Ok(key) = VerificationKey::try_from(key) else { return false };
     let Ok(signature) = Signature::try_from(signature) else { return false };
     key.verify(&signature, message).is_ok()
@@ -243,6 +248,9 @@ fn sm2_item<'a>(item: &SignatureItem<'a>) -> sm2::Item<'a> {
 fn all_good(items: &[SignatureItem<'_>], these: &[usize]) -> bool {
     let mut verifier = batch::Verifier::new();
     for item in these.iter().map(|&i| &items[i]) {
+        if !has_ed25519_form(item.key.key.as_slice()) {
+            return false;
+        }
         let Ok(key) = VerificationKeyBytes::try_from(item.key.key.as_slice()) else { return false };
         let Ok(signature) = Signature::try_from(item.signature.as_slice()) else { return false };
         verifier.queue((key, signature, &item.message));

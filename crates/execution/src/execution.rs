@@ -255,6 +255,14 @@ impl Execution {
         self.clients.window(client)
     }
 
+    /// What one of a client's numbers gave, with its status byte; nothing when it is not executed.
+    #[must_use]
+    pub fn result_of(&self, client: ClientId, number: RequestSeq) -> Option<Bytes> {
+        let kept = self.clients.kept(client, number).cloned();
+        let gone = || Bytes::from_static(&[ResultStatus::NoLongerKept as u8]);
+        self.clients.executed(client, number).then(|| kept.unwrap_or_else(gone))
+    }
+
     /// Whether anything was begun and is not finished.
     #[must_use]
     pub fn is_under_way(&self) -> bool {

@@ -212,6 +212,49 @@ fn keys_that_cannot_be_used_or_are_taken_add_nobody() {
     assert_declined(&mut engine, &add(&changed, &[0, 1]), "another signing key");
 }
 
+/// A key in another form would be another client's, or pass for no replica's.
+#[test]
+fn a_key_in_another_form_adds_nobody() {
+    let mut engine = engine();
+    let spki = |key: &SigningKey| tercio_crypto::public_to_der(key).unwrap();
+    for scheme in Scheme::ALL {
+        let good = SigningSecret::generate(scheme).unwrap().public();
+        let bytes = good.key.as_slice();
+        let mut others = vec![spki(&good)];
+        if bytes.len() == 65 {
+            let odd = bytes[64] & 1;
+            others.extend([6, 7].map(|prefix| [&[prefix], &bytes[1..]].concat()));
+            others.push([&[2 + odd], &bytes[1..33]].concat());
+        }
+        for other in others {
+            let key = PublicKey::new(&other).unwrap();
+            let signing = Some(SigningKey { scheme, key });
+            let info = ClientInfo { signing, ..ClientInfo::new(secret(50).public()) };
+            assert_declined(&mut engine, &add(&info, &[0, 1]), "cannot be used");
+        }
+        if scheme == SUITE.scheme() {
+            let info = ClientInfo::new(PublicKey::new(&spki(&good)).unwrap());
+            assert_declined(&mut engine, &add(&info, &[0, 1]), "cannot be used");
+        }
+    }
+    // The sum of a replica's key and the point of order 2, of which the replica's secret is the
+    // secret as well: (-x, p - y).
+    let key = secret(2).public();
+    let mut twin = <[u8; 32]>::try_from(key.as_slice()).unwrap();
+    let sign = !twin[31] & 0x80;
+    twin[31] &= 0x7f;
+    let (first, carried) = 0xed_u8.overflowing_sub(twin[0]);
+    twin[0] = first;
+    // The lower bytes of p are ones but in the first, so that a borrow stops at once.
+    twin[1..].iter_mut().for_each(|byte| *byte = 0xff - *byte);
+    twin[31] &= 0x7f;
+    assert!(!carried, "choose a seed whose key begins with at most 0xed");
+    twin[31] |= sign;
+    let info = ClientInfo::new(PublicKey::new(&twin).unwrap());
+    assert_declined(&mut engine, &add(&info, &[0, 1]), "cannot be used");
+    assert_eq!(engine.membership().clients().count(), 1);
+}
+
 #[test]
 fn bytes_that_are_no_operation_and_operations_in_company_are_unsupported() {
     let mut engine = engine();

@@ -15,7 +15,7 @@ use tercio_replica::report::{ReplicaReport, Starting};
 use thiserror::Error;
 
 /// How long a replica may take to start, beside replaying its log, and to stop.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Where a replica's messages go, in its home.
 pub const LOG_FILE: &str = "stderr.log";
 /// How long that file may grow before it is put aside, and how long the one that was put aside is.
@@ -29,8 +29,12 @@ const LAST_WORDS: u64 = 64 << 10;
 #[non_exhaustive]
 pub enum ProcessError {
     /// It could not be started.
-    #[error("cannot start a replica ({program}): {error}")]
+    #[error("cannot start replica {id} ({program} start --dir {}): {error}", dir.display())]
     Spawn {
+        /// The replica.
+        id: u16,
+        /// Its home.
+        dir: PathBuf,
         /// The program.
         program: String,
         /// Why not.
@@ -149,7 +153,7 @@ impl ReplicaProcess {
         };
         let (child, pid, log_start) = spawn().map_err(|error: io::Error| {
             let program = program.display().to_string();
-            ProcessError::Spawn { program, error }
+            ProcessError::Spawn { id, dir: dir.to_owned(), program, error }
         })?;
         let (dir, since, killed) = (dir.to_owned(), now(), false);
         Ok(Self { id, dir, child, pid, since, log_start, killed })
@@ -319,7 +323,8 @@ impl ReplicaProcess {
         }
     }
 
-    fn silent(&self, what: &'static str) -> ProcessError {
+    /// That it did not do something in time.
+    pub(crate) fn silent(&self, what: &'static str) -> ProcessError {
         ProcessError::Silent { id: self.id, what, log: self.log() }
     }
 }

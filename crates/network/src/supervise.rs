@@ -1,14 +1,16 @@
 //! Supervision: starts the replicas of a network as processes, watches them, and starts those again
 //! that end by themselves.
 //!
-//! - All must become ready at first. One that replays its log has time for that as long as it gets
-//!   on.
-//! - One that ends by itself later is started again after a second, and each time that it ends
-//!   within ten seconds of its start after twice as long, up to half a minute. The fifth time in a
-//!   row it is left alone: what ends it does not pass by itself (a damaged disk, say).
+//! - They are settled once each of them is ready, has ended, or says nothing for half a minute. One
+//!   that replays its log has time for that as long as it gets on. What keeps one from running stops
+//!   none of the others; whether enough run for the network to go on is told each time that it
+//!   changes.
+//! - One that ends by itself, at its start or later, is started again after a second, and each time
+//!   that it ends within ten seconds of its start after twice as long, up to half a minute. The fifth
+//!   time in a row it is left alone: what ends it does not pass by itself (a damaged disk, say).
 
 use crate::now;
-use crate::process::{ProcessError, ReplicaProcess};
+use crate::process::{PATIENCE, ProcessError, ReplicaProcess};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -73,9 +75,20 @@ pub enum Happened {
         how: ProcessError,
         /// What follows.
         then: Then,
+        /// Its home.
+        home: PathBuf,
     },
-    /// It could not be started again.
-    NotStarted(ProcessError),
+    /// It neither is ready nor ends.
+    Late(ProcessError),
+    /// Enough of them run now for the network to go on, or not any more.
+    Enough {
+        /// Whether they are enough.
+        enough: bool,
+        /// How many of those here run.
+        running: usize,
+        /// How many the network has.
+        needs: Needs,
+    },
     /// A view began.
     View {
         /// The view.
@@ -100,19 +113,41 @@ impl fmt::Display for Happened {
             Self::CaughtUp { id, height } => {
                 write!(f, "replica {id}: caught up at height {height}")
             }
-            Self::Ended { how, then: Then::Again(pause) } => {
+            Self::Ended { how, then: Then::Again(pause), .. } => {
                 write!(f, "{how}; it is started again in {} s", pause.as_secs())
             }
-            Self::Ended { how, then: Then::LeftAlone } => write!(f, "{how}; it is left alone"),
-            Self::Ended { how, then: Then::GivenUp } => {
-                write!(f, "{how}; it is left alone after {SHORT_LIVES} short lives in a row")
+            Self::Ended { how, then: Then::LeftAlone, .. } => {
+                write!(f, "{how}; it is left alone")
             }
-            Self::NotStarted(error) => error.fmt(f),
+            Self::Ended { how, then: Then::GivenUp, home } => write!(
+                f,
+                "{how}; it is left alone after {SHORT_LIVES} short lives in a row: when it is \
+                 mended, `tercio start --dir {}` runs it",
+                home.display()
+            ),
+            Self::Late(how) => how.fmt(f),
+            Self::Enough { enough: true, running, needs } => {
+                write!(f, "{running} of {} replicas run here: the network can go on", needs.n)
+            }
+            Self::Enough { enough: false, running, needs } => write!(
+                f,
+                "{running} of {} replicas run here: the network cannot go on, it takes {}",
+                needs.n, needs.quorum
+            ),
             Self::View { view, primary } => {
                 write!(f, "view {view}: replica {primary} is the primary")
             }
         }
     }
+}
+
+/// How many replicas a network has, and how many of them must run for it to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// All of them, here and elsewhere.
+    pub n: usize,
+    /// A quorum.
+    pub quorum: usize,
 }
 
 /// Who is told of what happens.
@@ -147,6 +182,14 @@ struct Watched {
     process: Option<ReplicaProcess>,
     /// Whether this life was told to be ready.
     ready: bool,
+    /// Whether it was ready once, has ended, or says nothing.
+    settled: bool,
+    /// Why it does not run.
+    why: Option<String>,
+    /// Why its process could not be started, until that is told.
+    failed: Option<ProcessError>,
+    /// How far it was when it got on last, and when that was.
+    progress: (Option<Starting>, Instant),
     /// When it was told last that it starts.
     said_starting: Option<Instant>,
     /// When to start it again; `None` while it runs, or for ever.
@@ -160,47 +203,56 @@ struct Watched {
 pub struct Supervisor {
     program: PathBuf,
     restarts: bool,
+    needs: Needs,
     all: Vec<Watched>,
     view: u64,
+    /// Whether enough of them run, as was told last; from when they are settled on.
+    enough: Option<bool>,
 }
 
 impl Supervisor {
-    /// Starts `program start` for every home. With `restarts`, those that end by themselves later
-    /// are started again.
-    ///
-    /// # Errors
-    /// When the program cannot be run.
-    pub fn start(
-        program: &Path,
-        homes: Vec<(u16, PathBuf)>,
-        restarts: bool,
-    ) -> Result<Self, ProcessError> {
+    /// Starts `program start` for every home of a network that needs so many. With `restarts`, those
+    /// that end by themselves are started again.
+    #[must_use]
+    pub fn start(program: &Path, homes: Vec<(u16, PathBuf)>, restarts: bool, needs: Needs) -> Self {
         let start = |(id, home): (u16, PathBuf)| {
-            let process = Some(ReplicaProcess::spawn(program, id, &home)?);
-            let (ready, said_starting, again_at, last) = (false, None, None, None);
-            let lives = Lives::default();
-            Ok(Watched { id, home, process, ready, said_starting, again_at, lives, last })
+            let mut watched = Watched {
+                id,
+                home,
+                process: None,
+                ready: false,
+                settled: false,
+                why: None,
+                failed: None,
+                progress: (None, now()),
+                said_starting: None,
+                again_at: None,
+                lives: Lives::default(),
+                last: None,
+            };
+            watched.spawn(program);
+            watched
         };
-        let all = homes.into_iter().map(start).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { program: program.to_owned(), restarts, all, view: 0 })
+        let all = homes.into_iter().map(start).collect();
+        Self { program: program.to_owned(), restarts, needs, all, view: 0, enough: None }
     }
 
-    /// Waits until all are ready.
-    ///
-    /// # Errors
-    /// When one is not.
-    pub fn wait_ready(&mut self, tell: Tell<'_>) -> Result<(), ProcessError> {
-        for watched in &mut self.all {
-            watched.wait_ready(tell)?;
-        }
-        self.view = self.all.iter().filter_map(Watched::view).max().unwrap_or(0);
-        Ok(())
-    }
-
-    /// Looks at all of them: to be called about ten times a second.
+    /// Looks at all of them: to be called about ten times a second, and more often until they are
+    /// [settled](Self::is_settled).
     pub fn look(&mut self, tell: Tell<'_>) {
         for watched in &mut self.all {
             watched.look(&self.program, self.restarts, tell);
+        }
+        if !self.is_settled() {
+            return;
+        }
+        let (enough, running) = (self.is_enough(), self.running().count());
+        match self.enough.replace(enough) {
+            None => self.view = self.all.iter().filter_map(Watched::view).max().unwrap_or(0),
+            Some(before) if before != enough => {
+                tell(Happened::Enough { enough, running, needs: self.needs });
+            }
+            Some(_) => {}
         }
         let newer = |watched: &&Watched| watched.view() > Some(self.view);
         let latest = self.all.iter().filter(newer).max_by_key(|watched| watched.view());
@@ -210,15 +262,35 @@ impl Supervisor {
         }
     }
 
+    /// Whether it is known of each what became of its start.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.all.iter().all(|watched| watched.settled)
+    }
+
+    /// Whether enough run for the network to go on, if all run that are elsewhere.
+    #[must_use]
+    pub fn is_enough(&self) -> bool {
+        let elsewhere = self.needs.n.saturating_sub(self.all.len());
+        self.running().count() > 0 && self.running().count() + elsewhere >= self.needs.quorum
+    }
+
     /// What those that run said last.
-    pub fn reports(&self) -> impl Iterator<Item = &ReplicaReport> {
-        self.all.iter().filter(|watched| watched.process.is_some()).filter_map(|w| w.last.as_ref())
+    pub fn running(&self) -> impl Iterator<Item = &ReplicaReport> {
+        self.all.iter().filter(|watched| watched.ready).filter_map(|w| w.last.as_ref())
+    }
+
+    /// Those that do not run, and why, as far as is known.
+    pub fn down(&self) -> impl Iterator<Item = (u16, Option<&str>)> {
+        let down = self.all.iter().filter(|watched| !watched.ready);
+        down.map(|watched| (watched.id, watched.why.as_deref()))
     }
 
     /// Whether none runs, and none will be started again.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.all.iter().all(|watched| watched.process.is_none() && watched.again_at.is_none())
+        let over = |w: &Watched| w.process.is_none() && w.again_at.is_none() && w.failed.is_none();
+        self.all.iter().all(over)
     }
 
     /// Puts logs aside that have grown long. One that cannot be will be looked at again.
@@ -230,33 +302,64 @@ impl Supervisor {
     /// Stops those that run in an orderly way, all at a time; how many they were.
     ///
     /// # Errors
-    /// When one does not stop, or stops with a failure.
+    /// When one that was ready does not stop, or stops with a failure.
     pub fn stop(mut self) -> Result<usize, ProcessError> {
-        let running = self.all.iter_mut().filter_map(|watched| watched.process.take());
+        let running = (self.all.iter_mut())
+            .filter_map(|watched| Some((watched.ready, watched.process.take()?)));
         let mut running: Vec<_> = running.collect();
-        running.iter_mut().for_each(ReplicaProcess::ask_to_stop);
+        running.iter_mut().for_each(|(_, process)| process.ask_to_stop());
         let count = running.len();
-        let ended: Vec<_> = running.into_iter().map(ReplicaProcess::stop).collect();
-        ended.into_iter().collect::<Result<(), _>>()?;
+        let ended: Vec<_> =
+            running.into_iter().map(|(ready, process)| (ready, process.stop())).collect();
+        let of_ready = ended.into_iter().filter(|(ready, _)| *ready);
+        of_ready.map(|(_, ended)| ended).collect::<Result<(), _>>()?;
         Ok(count)
     }
 }
 
 impl Watched {
-    fn wait_ready(&mut self, tell: Tell<'_>) -> Result<(), ProcessError> {
-        let (id, said) = (self.id, &mut self.said_starting);
-        let process = self.process.as_mut().expect("it was just started");
-        let report =
-            process.wait_ready_telling(&mut |starting| starts(id, starting, said, tell))?;
-        self.is_ready(report, tell);
-        Ok(())
+    /// Starts its process; why that failed is looked at as an end.
+    fn spawn(&mut self, program: &Path) {
+        self.progress = (None, now());
+        match ReplicaProcess::spawn(program, self.id, &self.home) {
+            Ok(process) => self.process = Some(process),
+            Err(error) => self.failed = Some(error),
+        }
     }
 
     fn is_ready(&mut self, report: ReplicaReport, tell: Tell<'_>) {
         let again = self.last.is_some();
         tell(Happened::Ready { again, report: Box::new(report.clone()) });
-        self.ready = true;
+        (self.ready, self.settled, self.why) = (true, true, None);
         self.last = Some(report);
+    }
+
+    /// It ended after `life`, or could not be started.
+    fn ended(&mut self, how: ProcessError, life: Duration, restarts: bool, tell: Tell<'_>) {
+        (self.process, self.ready, self.said_starting) = (None, false, None);
+        let then = self.lives.ended(life, restarts);
+        if let Then::Again(pause) = then {
+            self.again_at = Some(now() + pause);
+        }
+        self.settled = true;
+        self.why = Some(how.to_string());
+        tell(Happened::Ended { how, then, home: self.home.clone() });
+    }
+
+    /// It replays its log, or says nothing.
+    fn starting(&mut self, starting: Option<Starting>, tell: Tell<'_>) {
+        if let Some(starting) = starting {
+            starts(self.id, starting, &mut self.said_starting, tell);
+        }
+        if starting != self.progress.0 {
+            self.progress = (starting, now());
+        } else if !self.settled && self.progress.1.elapsed() >= PATIENCE {
+            let Some(process) = &self.process else { return };
+            let how = process.silent("start");
+            self.settled = true;
+            self.why = Some(how.to_string());
+            tell(Happened::Late(how));
+        }
     }
 
     /// The view that it is in; `None` while it is in none.
@@ -265,26 +368,21 @@ impl Watched {
     }
 
     fn look(&mut self, program: &Path, restarts: bool, tell: Tell<'_>) {
-        let Some(process) = &mut self.process else {
-            if self.again_at.is_some_and(|at| at <= now()) {
-                self.start_again(program, tell);
-            }
-            return;
-        };
+        if self.again_at.is_some_and(|at| at <= now()) {
+            self.again_at = None;
+            self.spawn(program);
+        }
+        if let Some(how) = self.failed.take() {
+            return self.ended(how, Duration::ZERO, restarts, tell);
+        }
+        let Some(process) = &mut self.process else { return };
         let since = process.since();
         if let Err(how) = process.check() {
-            (self.process, self.ready, self.said_starting) = (None, false, None);
-            let then = self.lives.ended(since.elapsed(), restarts);
-            if let Then::Again(pause) = then {
-                self.again_at = Some(now() + pause);
-            }
-            return tell(Happened::Ended { how, then });
+            return self.ended(how, since.elapsed(), restarts, tell);
         }
         let Some(report) = process.report() else {
-            if let Some(starting) = process.starting() {
-                starts(self.id, starting, &mut self.said_starting, tell);
-            }
-            return;
+            let starting = process.starting();
+            return self.starting(starting, tell);
         };
         if !self.ready {
             return self.is_ready(report, tell);
@@ -295,17 +393,6 @@ impl Watched {
             (false, true) => tell(Happened::CatchingUp { id, height }),
             (true, false) => tell(Happened::CaughtUp { id, height }),
             _ => {}
-        }
-    }
-
-    fn start_again(&mut self, program: &Path, tell: Tell<'_>) {
-        self.again_at = None;
-        match ReplicaProcess::spawn(program, self.id, &self.home) {
-            Ok(process) => self.process = Some(process),
-            Err(error) => {
-                tell(Happened::NotStarted(error));
-                self.again_at = Some(now() + LONGEST_PAUSE);
-            }
         }
     }
 }
@@ -340,7 +427,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // A shell finds no script named `start`, says so and ends.
         let homes = vec![(3, folder.path().to_owned())];
-        let mut all = Supervisor::start(Path::new("sh"), homes, true).unwrap();
+        let needs = Needs { n: 4, quorum: 3 };
+        let mut all = Supervisor::start(Path::new("sh"), homes, true, needs);
         let mut told = vec![];
         let again = crate::poll_until(Duration::from_secs(60), || {
             all.look(&mut |what| told.push(what.to_string()));

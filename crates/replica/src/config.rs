@@ -4,6 +4,8 @@
 //!
 //! `docs/configuration.md` has every key with its default, and a test that holds it to the parser.
 
+pub use crate::entry::Range;
+use crate::entry::{entry, number};
 use crate::{Layout, NoLog, NodeSettings, VerifySettings};
 use serde::Deserialize;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -22,14 +24,9 @@ use tercio_sync::SyncSettings;
 use tercio_transport::{Limits, Listen};
 use tercio_types::{ReplicaId, ReplicaSet};
 
-/// The least that others must be given each second: who waits long for an answer asks elsewhere.
-const MIN_SERVE_BYTES: u64 = 1 << 20;
 /// How long a replica busy-polls for frames after one came (`[links] poll_us`): about one request of a
 /// client that has one in flight, so that replicas stay awake for the next.
 const POLL: Duration = Duration::from_micros(200);
-const MAX_POLL_US: u64 = 10_000;
-/// More threads than any machine has cores to spare for a replica.
-const MAX_VERIFY_THREADS: usize = 64;
 
 /// Where a replica writes.
 #[derive(Clone, Debug)]
@@ -80,53 +77,65 @@ struct File {
     metrics: MetricsEntry,
 }
 
-/// Each key is optional and takes its place in the settings when it is there.
-macro_rules! entry {
-    ($name:ident { $($key:ident: $type:ty),* $(,)? }) => {
-        #[derive(Default, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct $name {
-            $($key: Option<$type>,)*
-        }
-    };
-}
-
-entry!(ConsensusEntry {
-    batch_ops: usize,
-    batch_bytes: usize,
-    batch_time_us: u64,
-    pipeline: u64,
-    view_timeout_ms: u64,
-    view_timeout_max_ms: u64,
-    status_interval_ms: u64,
-    idle_interval_ms: u64,
-    checkpoint_idle_ms: u64,
-    attest: bool,
-    client_ops: usize,
-    total_ops: usize,
-    total_bytes: usize,
+entry!(ConsensusEntry in "consensus" {
+    numbers {
+        batch_ops: 1..=65_536,
+        batch_bytes: 1..=8 << 20,
+        batch_time_us: 0..=1_000_000,
+        pipeline: 1..=65_536,
+        view_timeout_ms: 20..=600_000 => "below that every pause replaces the primary",
+        view_timeout_max_ms: 20..=3_600_000,
+        status_interval_ms: 5..=60_000,
+        idle_interval_ms: 10..=60_000,
+        checkpoint_idle_ms: 10..=3_600_000,
+        client_ops: 1024..=1 << 24 => "a package has up to 1024 operations",
+        total_ops: 1024..=1 << 28 => "a package has up to 1024 operations",
+        total_bytes: 1 << 20..=1 << 36,
+    }
+    others { attest: bool, }
 });
-entry!(RetainEntry { bytes: u64, blocks: u64, results: bool, snapshot_bytes: u64 });
-entry!(LedgerEntry {
-    blocks_per_segment: At<u32>,
-    wal_file_bytes: u64,
-    snapshot_every: u64,
-    scrub_bytes: u64,
+entry!(RetainEntry in "retain" {
+    numbers {
+        bytes: 1..=1 << 60 => "leave it out for no limit",
+        blocks: 1..=1 << 60 => "leave it out for no limit",
+        snapshot_bytes: 0..=1 << 50,
+    }
+    others { results: bool, }
 });
-entry!(LinksEntry {
-    max_clients: usize,
-    max_client_frame: At<usize>,
-    max_client_queue: usize,
-    max_queue: usize,
-    poll_us: At<u64>,
+entry!(LedgerEntry in "ledger" {
+    numbers {
+        blocks_per_segment: 1..=1 << 20,
+        wal_file_bytes: 64 << 10..=16 << 30,
+        snapshot_every: 0..=1 << 30,
+        scrub_bytes: 0..=64 << 30,
+    }
 });
-entry!(CatchUpEntry {
-    timeout_ms: u64,
-    state_after: u64,
-    serve_bytes: At<u64>,
+entry!(LinksEntry in "links" {
+    numbers {
+        max_clients: 1..=1 << 20,
+        max_client_frame: 1024..=MAX_PACKAGE as i64
+            => "a request travels on inside frames of replicas",
+        max_client_queue: 64 << 10..=1 << 30,
+        max_queue: 1 << 20..=64 << 30 => "frames of replicas have up to 16 MiB",
+        poll_us: 0..=10_000,
+    }
 });
-entry!(MetricsEntry { listen: At<String>, remote: bool });
-entry!(VerifyEntry { threads: At<usize>, batch: At<usize>, gather_us: At<u64>, sm2: At<String> });
+entry!(CatchUpEntry in "catch_up" {
+    numbers {
+        timeout_ms: 10..=600_000,
+        state_after: 0..=1 << 60,
+        serve_bytes: 1 << 20..=64 << 30 => "who waits longer for an answer gives up",
+    }
+});
+entry!(MetricsEntry in "metrics" { others { listen: At<String>, remote: bool, } });
+entry!(VerifyEntry in "verify" {
+    numbers {
+        threads: 0..=64 => "0 for the loop's thread",
+        batch: 1..=4096,
+        gather_us: 0..=10_000,
+    }
+    others { sm2: At<String>, }
+});
 
 fn set<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
@@ -134,107 +143,103 @@ fn set<T>(slot: &mut T, value: Option<T>) {
     }
 }
 
-fn set_ms(slot: &mut Duration, value: Option<u64>) {
-    set(slot, value.map(Duration::from_millis));
+/// A number that was checked.
+fn set_number<T: TryFrom<i64>>(slot: &mut T, value: Option<&At<i64>>) {
+    set(slot, number(value));
+}
+
+fn set_ms(slot: &mut Duration, value: Option<&At<i64>>) {
+    set(slot, number(value).map(Duration::from_millis));
+}
+
+fn set_us(slot: &mut Duration, value: Option<&At<i64>>) {
+    set(slot, number(value).map(Duration::from_micros));
 }
 
 impl ConsensusEntry {
-    fn apply(self, settings: &mut Settings) {
-        set(&mut settings.batch_ops, self.batch_ops);
-        set(&mut settings.batch_bytes, self.batch_bytes);
-        set(&mut settings.batch_time, self.batch_time_us.map(Duration::from_micros));
-        set(&mut settings.pipeline, self.pipeline);
-        set_ms(&mut settings.view_timeout, self.view_timeout_ms);
-        set_ms(&mut settings.view_timeout_max, self.view_timeout_max_ms);
-        set_ms(&mut settings.status_interval, self.status_interval_ms);
-        set_ms(&mut settings.idle_interval, self.idle_interval_ms);
-        set_ms(&mut settings.checkpoint_idle, self.checkpoint_idle_ms);
+    fn apply(&self, source: &Source<'_>, settings: &mut Settings) -> Result<(), FileError> {
+        self.check(source)?;
+        set_number(&mut settings.batch_ops, self.batch_ops.as_ref());
+        set_number(&mut settings.batch_bytes, self.batch_bytes.as_ref());
+        set_us(&mut settings.batch_time, self.batch_time_us.as_ref());
+        set_number(&mut settings.pipeline, self.pipeline.as_ref());
+        set_ms(&mut settings.view_timeout, self.view_timeout_ms.as_ref());
+        set_ms(&mut settings.view_timeout_max, self.view_timeout_max_ms.as_ref());
+        set_ms(&mut settings.status_interval, self.status_interval_ms.as_ref());
+        set_ms(&mut settings.idle_interval, self.idle_interval_ms.as_ref());
+        set_ms(&mut settings.checkpoint_idle, self.checkpoint_idle_ms.as_ref());
         set(&mut settings.attest, self.attest);
-        set(&mut settings.pool.client_ops, self.client_ops);
-        set(&mut settings.pool.total_ops, self.total_ops);
-        set(&mut settings.pool.total_bytes, self.total_bytes);
+        let pool = &mut settings.pool;
+        set_number(&mut pool.client_ops, self.client_ops.as_ref());
+        set_number(&mut pool.total_ops, self.total_ops.as_ref());
+        set_number(&mut pool.total_bytes, self.total_bytes.as_ref());
+        if pool.total_ops < pool.client_ops {
+            let what = format!("must be at least client_ops, {}", pool.client_ops);
+            return Err(source.at_key("total_ops", what));
+        }
+        match &self.pipeline {
+            Some(pipeline) if settings.pipeline > settings.window => {
+                let what = format!("must be at most the genesis' window, {}", settings.window);
+                Err(source.at(pipeline, what))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl RetainEntry {
+    fn apply(&self, source: &Source<'_>, node: &mut NodeSettings) -> Result<(), FileError> {
+        self.check(source)?;
+        let blocks = &mut node.ledger.blocks;
+        set(&mut blocks.retain_bytes, number(self.bytes.as_ref()));
+        set(&mut blocks.retain_blocks, number(self.blocks.as_ref()));
+        set(&mut blocks.keep_results, self.results);
+        set_number(&mut node.snapshot_bytes, self.snapshot_bytes.as_ref());
+        Ok(())
     }
 }
 
 impl LedgerEntry {
-    fn apply(self, source: &Source<'_>, node: &mut NodeSettings) -> Result<(), FileError> {
+    fn apply(&self, source: &Source<'_>, node: &mut NodeSettings) -> Result<(), FileError> {
+        self.check(source)?;
         let BlockLogSettings { blocks_per_segment, .. } = &mut node.ledger.blocks;
-        if let Some(blocks) = &self.blocks_per_segment {
-            if !(1..=1 << 20).contains(blocks.get()) {
-                return Err(source.at(blocks, "must be 1 to 1048576"));
-            }
-            *blocks_per_segment = *blocks.get();
-        }
+        set_number(blocks_per_segment, self.blocks_per_segment.as_ref());
         let WalSettings { file_bytes, .. } = &mut node.ledger.wal;
-        set(file_bytes, self.wal_file_bytes);
-        set(&mut node.snapshot_every, self.snapshot_every);
-        set(&mut node.scrub_bytes, self.scrub_bytes);
+        set_number(file_bytes, self.wal_file_bytes.as_ref());
+        set_number(&mut node.snapshot_every, self.snapshot_every.as_ref());
+        set_number(&mut node.scrub_bytes, self.scrub_bytes.as_ref());
         Ok(())
     }
 }
 
 impl LinksEntry {
-    fn apply(self, source: &Source<'_>, limits: &mut Limits) -> Result<(), FileError> {
-        set(&mut limits.max_clients, self.max_clients);
-        if let Some(bytes) = &self.max_client_frame {
-            if *bytes.get() > MAX_PACKAGE {
-                let what = format!(
-                    "must be at most {MAX_PACKAGE}: a request travels on inside frames of replicas"
-                );
-                return Err(source.at(bytes, what));
-            }
-            limits.max_client_frame = *bytes.get();
-        }
-        set(&mut limits.max_client_queue, self.max_client_queue);
-        set(&mut limits.max_queue, self.max_queue);
-        if let Some(us) = &self.poll_us {
-            if *us.get() > MAX_POLL_US {
-                return Err(source.at(us, format!("must be at most {MAX_POLL_US}")));
-            }
-            limits.poll = Duration::from_micros(*us.get());
-        }
+    fn apply(&self, source: &Source<'_>, limits: &mut Limits) -> Result<(), FileError> {
+        self.check(source)?;
+        set_number(&mut limits.max_clients, self.max_clients.as_ref());
+        set_number(&mut limits.max_client_frame, self.max_client_frame.as_ref());
+        set_number(&mut limits.max_client_queue, self.max_client_queue.as_ref());
+        set_number(&mut limits.max_queue, self.max_queue.as_ref());
+        set_us(&mut limits.poll, self.poll_us.as_ref());
         Ok(())
     }
 }
 
 impl CatchUpEntry {
-    fn apply(self, source: &Source<'_>, settings: &mut SyncSettings) -> Result<(), FileError> {
-        set_ms(&mut settings.timeout, self.timeout_ms);
-        set(&mut settings.state_after, self.state_after);
-        if let Some(bytes) = &self.serve_bytes {
-            if *bytes.get() < MIN_SERVE_BYTES {
-                let what = format!(
-                    "must be at least {MIN_SERVE_BYTES}: who waits longer for an answer gives up"
-                );
-                return Err(source.at(bytes, what));
-            }
-            settings.serve_bytes = *bytes.get();
-        }
+    fn apply(&self, source: &Source<'_>, settings: &mut SyncSettings) -> Result<(), FileError> {
+        self.check(source)?;
+        set_ms(&mut settings.timeout, self.timeout_ms.as_ref());
+        set_number(&mut settings.state_after, self.state_after.as_ref());
+        set_number(&mut settings.serve_bytes, self.serve_bytes.as_ref());
         Ok(())
     }
 }
 
 impl VerifyEntry {
-    fn apply(self, source: &Source<'_>, settings: &mut VerifySettings) -> Result<(), FileError> {
-        if let Some(threads) = &self.threads {
-            if *threads.get() > MAX_VERIFY_THREADS {
-                let what = format!("must be at most {MAX_VERIFY_THREADS}; 0 for the loop's thread");
-                return Err(source.at(threads, what));
-            }
-            settings.threads = *threads.get();
-        }
-        if let Some(batch) = &self.batch {
-            if !(1..=4096).contains(batch.get()) {
-                return Err(source.at(batch, "must be 1 to 4096"));
-            }
-            settings.batch.signatures = *batch.get();
-        }
-        if let Some(gather) = &self.gather_us {
-            if *gather.get() > 10_000 {
-                return Err(source.at(gather, "must be at most 10000, 10 ms"));
-            }
-            settings.gather = Duration::from_micros(*gather.get());
-        }
+    fn apply(&self, source: &Source<'_>, settings: &mut VerifySettings) -> Result<(), FileError> {
+        self.check(source)?;
+        set_number(&mut settings.threads, self.threads.as_ref());
+        set_number(&mut settings.batch.signatures, self.batch.as_ref());
+        set_us(&mut settings.gather, self.gather_us.as_ref());
         if let Some(sm2) = &self.sm2 {
             settings.sm2 = backend(sm2.get()).map_err(|what| source.at(sm2, what))?;
         }
@@ -244,6 +249,7 @@ impl VerifyEntry {
 
 impl MetricsEntry {
     fn apply(self, source: &Source<'_>, metrics: &mut Option<SocketAddr>) -> Result<(), FileError> {
+        self.check(source)?;
         let Some(listen) = &self.listen else { return Ok(()) };
         let address = resolve(listen.get()).map_err(|what| source.at(listen, what))?;
         if !address.ip().is_loopback() && self.remote != Some(true) {
@@ -343,21 +349,38 @@ impl ReplicaConfig {
             config.node.durability =
                 durability.get().parse().map_err(|what: &str| source.at(durability, what))?;
         }
-        consensus.apply(&mut config.node.consensus);
-        set(&mut config.node.ledger.blocks.retain_bytes, retain.bytes);
-        set(&mut config.node.ledger.blocks.retain_blocks, retain.blocks);
-        set(&mut config.node.ledger.blocks.keep_results, retain.results);
-        set(&mut config.node.snapshot_bytes, retain.snapshot_bytes);
+        consensus.apply(&source, &mut config.node.consensus)?;
+        retain.apply(&source, &mut config.node)?;
         ledger.apply(&source, &mut config.node)?;
         links.apply(&source, &mut config.limits)?;
         catch_up.apply(&source, &mut config.node.sync)?;
         verify.apply(&source, &mut config.node.verify)?;
         metrics.apply(&source, &mut config.metrics)?;
+        let (waiting, longest) =
+            (config.node.consensus.pool.total_bytes, config.limits.max_client_frame);
+        if waiting < longest {
+            let what = format!("must be at least max_client_frame, {longest}");
+            return Err(source.at_key("total_bytes", what).into());
+        }
         if let Err(error) = genesis.protocol.check(&config.node.consensus, &config.node.membership)
         {
             return Err(source.at_key(error.key, error.why).into());
         }
         Ok(config)
+    }
+
+    /// What every number of `tercio.toml` may be, but its own number.
+    pub fn ranges() -> impl Iterator<Item = &'static Range> {
+        let tables = [
+            ConsensusEntry::RANGES,
+            RetainEntry::RANGES,
+            LedgerEntry::RANGES,
+            LinksEntry::RANGES,
+            CatchUpEntry::RANGES,
+            VerifyEntry::RANGES,
+            MetricsEntry::RANGES,
+        ];
+        tables.into_iter().flatten()
     }
 
     /// A replica that writes into memory, with everything else at its default.

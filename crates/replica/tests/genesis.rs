@@ -8,11 +8,12 @@ use std::path::Path;
 use std::time::Duration;
 use tercio_consensus::ProtocolFacts;
 use tercio_consensus::pbft::Pbft;
+use tercio_crypto::{SigningSecret, public_to_der, to_hex};
 use tercio_execution::membership_digest;
 use tercio_genesis::{App, Genesis, SharedSettings};
 use tercio_replica::{Durability, Layout};
 use tercio_sequencer::Sequencer;
-use tercio_types::{ChainId, ClientId, ClientInfo, Epoch, Membership, ReplicaId};
+use tercio_types::{ChainId, ClientId, ClientInfo, Epoch, Membership, ReplicaId, Scheme};
 
 fn example() -> Genesis {
     genesis("test", &[listener().local_addr().unwrap(); 4])
@@ -270,5 +271,52 @@ fn layouts_and_durabilities_have_words() {
     }
     for bad in ["", "group()", "group(0)", "group(1001)", "group(-1)", "fsync"] {
         assert!(bad.parse::<Durability>().is_err(), "{bad:?}");
+    }
+}
+
+/// A key has one form in a genesis, of its bytes and of its digits: chain ids and who is who hang on
+/// both.
+#[test]
+fn a_key_in_another_form_makes_no_genesis() {
+    let mut genesis = example();
+    let read = |text: &str| {
+        Genesis::from_toml(text, Path::new("genesis.toml"), &tercio_registry::apps())
+            .map_err(|error| error.to_string())
+    };
+    for scheme in Scheme::ALL {
+        let good = SigningSecret::generate(scheme).unwrap().public();
+        let client = genesis.clients.values_mut().next().unwrap();
+        client.signing = Some(good);
+        let text = genesis.to_toml();
+        assert_eq!(read(&text).as_ref(), Ok(&genesis));
+        let bytes = good.key.as_slice();
+        let mut others = vec![public_to_der(&good).unwrap()];
+        if bytes.len() == 65 {
+            let odd = bytes[64] & 1;
+            others.extend([6, 7].map(|prefix| [&[prefix], &bytes[1..]].concat()));
+            others.push([&[2 + odd], &bytes[1..33]].concat());
+        }
+        let digits = to_hex(bytes);
+        let mut others: Vec<_> = others.iter().map(|bytes| to_hex(bytes)).collect();
+        others.extend([digits.to_uppercase(), format!("0x{digits}")]);
+        for other in others {
+            let error = read(&text.replace(&digits, &other)).unwrap_err();
+            let expected = format!("this is no usable {} public key", scheme.name());
+            assert!(error.contains(&expected), "{other}: {error}");
+            assert!(error.starts_with("genesis.toml:"), "{error}");
+        }
+    }
+    // An identity: of a replica, and of a client.
+    let text = example().to_toml();
+    let replica = to_hex(secret(0).public().as_slice());
+    let client = to_hex(example().clients.values().next().unwrap().key.as_slice());
+    for digits in [replica, client] {
+        // The point of order 2, and y + p where y is 1.
+        let small = format!("ec{}7f", "ff".repeat(30));
+        let upper = digits.to_uppercase();
+        for other in [&small, &format!("ee{}7f", "ff".repeat(30)), &upper] {
+            let error = read(&text.replace(&digits, other)).unwrap_err();
+            assert!(error.contains("is 64 hexadecimal digits"), "{other}: {error}");
+        }
     }
 }

@@ -5,10 +5,11 @@ use bytes::Bytes;
 use std::fs;
 use std::path::Path;
 use tercio_client::{
-    CallError, Client, CoreSettings, Failure, Numbers, NumbersError, Settings, SubmitError,
+    CallError, Client, CoreSettings, Failure, Numbers, NumbersError, OpResult, Settings,
+    SubmitError,
 };
 use tercio_replica::{Durability, Layout};
-use tercio_types::{ClientId, RequestSeq};
+use tercio_types::{ClientId, RequestSeq, WINDOW};
 
 const OP: Bytes = Bytes::from_static(b"op");
 
@@ -94,13 +95,40 @@ fn a_kept_number_of_another_network_is_refused() {
     assert_eq!(number(&net.client(CLIENT).call(OP).unwrap()), 1);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("numbers");
-    fs::write(&file, "2000000\n").unwrap();
-    let error = Client::connect(with_numbers(&net, &file)).unwrap_err().to_string();
-    assert!(error.contains("far above") && error.contains("delete the file"), "{error}");
-    assert_eq!(fs::read_to_string(&file).unwrap(), "2000000\n");
+    for far in ["3000\n", "2000000\n", "9000000000\n"] {
+        fs::write(&file, far).unwrap();
+        let error = Client::connect(with_numbers(&net, &file)).unwrap_err().to_string();
+        let words = [file.display().to_string(), far.trim().into(), "write 2 into it".into()];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), far);
+    }
     fs::remove_file(&file).unwrap();
     let mut client = Client::connect(with_numbers(&net, &file)).unwrap();
     assert_eq!(number(&client.call(OP).unwrap()), 2);
+}
+
+/// What a number gave is known while its result is kept, and whether it can still give something.
+#[test]
+fn what_became_of_a_number_can_be_asked() {
+    let net = network();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("numbers");
+    let ask_only = || Settings { resume: false, ..with_numbers(&net, &file) };
+    let mut client = Client::connect(with_numbers(&net, &file)).unwrap();
+    let first = client.call(OP).unwrap();
+    assert_eq!(client.ask_number(RequestSeq(1)).unwrap(), Some(OpResult::Executed(first)));
+    assert_eq!(client.ask_number(RequestSeq(2)).unwrap(), None);
+    drop(client);
+    // Three numbers of a process that ended with them: open, until they are used up.
+    fs::write(&file, "5\n").unwrap();
+    let mut client = Client::connect(ask_only()).unwrap();
+    assert_eq!(client.ask_number(RequestSeq(3)).unwrap(), None, "asking uses nothing up");
+    assert_eq!(client.resume(RequestSeq(1)).unwrap(), RequestSeq(5));
+    assert_eq!(client.ask_number(RequestSeq(3)).unwrap(), Some(OpResult::Unsupported));
+    // One whose result went, as long as the results of a window take.
+    let many = WINDOW + 10;
+    (0..many / 2).for_each(|_| drop(client.call_all(vec![OP; 2]).unwrap()));
+    assert_eq!(client.ask_number(RequestSeq(1)).unwrap(), Some(OpResult::NoLongerKept));
 }
 
 /// It believes that its id was never used: the old results are not given for its new operations,

@@ -76,13 +76,16 @@ fn malformed_settings_name_line_and_key() {
     );
     assert_eq!(
         set("[retain]\nbytes = \"all\""),
-        "tercio.toml:7: bytes: invalid type: string \"all\", expected u64"
+        "tercio.toml:7: bytes: invalid type: string \"all\", expected i64"
     );
     assert_eq!(
         set("blocks_per_segment = 0"),
-        "tercio.toml:6: blocks_per_segment: must be 1 to 1048576"
+        "tercio.toml:6: blocks_per_segment: must be 1 to 1048576, not 0"
     );
-    assert_eq!(set("[consensus]\npipeline = 0"), "tercio.toml:7: pipeline: must be at least 1");
+    assert_eq!(
+        set("[consensus]\npipeline = 0"),
+        "tercio.toml:7: pipeline: must be 1 to 65536, not 0"
+    );
     let replace =
         |from: &'static str, to: &'static str| broken(CONFIG_FILE, |text| text.replace(from, to));
     assert_eq!(

@@ -89,6 +89,59 @@ fn up_starts_what_ends_again() {
     up.stop();
 }
 
+/// What keeps one replica from running is said, and stops none of the others.
+#[test]
+fn up_goes_on_without_a_replica_that_cannot_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir)]).good();
+    let settings = |id: u16| dir.join(format!("replica-{id}/tercio.toml"));
+    let good = fs::read_to_string(settings(2)).unwrap();
+    let bad = good.replace("[consensus]\n", "[consensus]\nclient_ops = 0\n");
+    let why = "replica-2/tercio.toml:6: client_ops: must be 1024 to 16777216";
+
+    // A number that makes no sense.
+    fs::write(settings(2), &bad).unwrap();
+    assert!(bad.lines().nth(5).unwrap().starts_with("client_ops"), "{bad}");
+    let (mut up, line) = Up::start_with(&dir, &["--json"]);
+    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(ready["replicas"].as_array().unwrap().len(), 3, "{ready}");
+    assert_eq!(ready["down"][0]["id"], 2, "{ready}");
+    assert!(ready["down"][0]["why"].as_str().unwrap().contains(why), "{ready}");
+    assert!(line.contains("without 2: the network goes on with 3 of its 4 replicas"), "{line}");
+    tercio(["submit", text(&dir), "add"]).good();
+    // Another one ends: too few are left, until it is back.
+    assert!(common::kill("-KILL", ready["replicas"][0]["pid"].as_u64().unwrap() as u32));
+    up.wait_line("the network cannot go on, it takes 3");
+    up.wait_line("replica 0: ready again");
+    up.wait_line("3 of 4 replicas run here: the network can go on");
+    up.stop();
+    fs::write(settings(2), &good).unwrap();
+
+    // A port that somebody else has.
+    let genesis = fs::read_to_string(dir.join("genesis.toml")).unwrap();
+    let addresses = genesis.lines().filter_map(|line| line.strip_prefix("address = \""));
+    let address = addresses.map(|line| line.trim_end_matches('"')).nth(2).unwrap();
+    let taken = std::net::TcpListener::bind(address).unwrap();
+    let (up, line) = Up::start_with(&dir, &["--no-restart"]);
+    assert!(line.contains("3 replica(s)") && line.contains("without 2"), "{line}");
+    assert!(up.said("in use") && up.said("it is left alone"), "{address}");
+    tercio(["submit", text(&dir), "add"]).good();
+    up.stop();
+    drop(taken);
+
+    // Files that are none, of two replicas: what could run is stopped, and all of it is said.
+    fs::write(settings(2), &bad).unwrap();
+    fs::write(dir.join("replica-1/genesis.toml"), "nonsense").unwrap();
+    let words = ["2 of the 4 replicas can run here", why, "replica-1/genesis.toml:1"];
+    let run = tercio(["up", text(&dir)]);
+    run.refused(1, &words);
+    let pids = run.stdout.lines().filter_map(|line| line.split_once(", process "));
+    for (_, pid) in pids {
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "process {pid} was left behind");
+    }
+}
+
 #[test]
 fn replicas_do_not_outlive_a_killed_up() {
     let folder = tempfile::tempdir().unwrap();

@@ -158,7 +158,7 @@ fn a_load_on_a_served_store_is_reported() {
         assert_eq!(report["workload"], workload.to_uppercase());
         assert_eq!(report["keys"], 1500);
     }
-    tercio(["prism", "bench", "--window", "0"]).refused(2, &["window is 1 to 60"]);
+    tercio(["prism", "bench", "--window", "0"]).refused(2, &["--window", "write 1 to 60"]);
     serving.stop();
 }
 

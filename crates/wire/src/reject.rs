@@ -24,6 +24,8 @@ pub enum Reason {
     NumberUsed,
     /// It was executed, and its results fit no frame.
     ResultTooLong,
+    /// Its numbers are far above those that the client has used.
+    BeyondWindow,
 }
 
 impl fmt::Display for Reason {
@@ -36,6 +38,7 @@ impl fmt::Display for Reason {
             Self::TooLarge => "the request is too large",
             Self::NumberUsed => "its number was used for another operation",
             Self::ResultTooLong => "it was executed, and its result is too long to be sent",
+            Self::BeyondWindow => "its number is far above those that the client has used",
         })
     }
 }
@@ -59,6 +62,7 @@ impl Encode for Reject {
             Reason::TooLarge => 5,
             Reason::NumberUsed => 6,
             Reason::ResultTooLong => 7,
+            Reason::BeyondWindow => 8,
         });
         out.extend_from_slice(&self.retry_after_ms.to_le_bytes());
     }
@@ -74,6 +78,7 @@ impl Decode for Reject {
             5 => Reason::TooLarge,
             6 => Reason::NumberUsed,
             7 => Reason::ResultTooLong,
+            8 => Reason::BeyondWindow,
             other => {
                 return Err(DecodeError::Unknown { what: "reject reason", found: other.into() });
             }

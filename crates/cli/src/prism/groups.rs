@@ -2,6 +2,7 @@
 
 use super::{getrandom_u64, read_capability, read_or_make};
 use crate::failure::Failure;
+use crate::numbers::between;
 use crate::{output, stop};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -117,16 +118,16 @@ pub(crate) struct RsServeArgs {
     #[command(flatten)]
     at: ServeAt,
     /// Which member of the group this is, from 0 on
-    #[arg(long)]
+    #[arg(long, value_parser = between(0_usize, 6))]
     member: usize,
     /// How many members there are: 1, 3, 5 or 7
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = between(1_usize, 7))]
     members: usize,
     /// How many blocks
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = between(1, u64::from(u32::MAX)))]
     blocks: u64,
     /// The most bytes of a block
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 512, value_parser = between(1_usize, 1 << 20))]
     block_bytes: usize,
     /// The group is made now, and its blocks are zeros. Without it, the replica joins --group
     #[arg(long, conflicts_with = "group")]
@@ -141,16 +142,16 @@ pub(crate) struct TxServeArgs {
     #[command(flatten)]
     at: ServeAt,
     /// Which shard of the store this is, from 0 on
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = between(0_usize, 1023))]
     shard: usize,
     /// How many shards there are
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = between(1_usize, 1024))]
     shards: usize,
     /// How many keys the whole store has
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = between(1, u64::from(u32::MAX)))]
     keys: u64,
     /// Bytes of a value, a multiple of 8
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 512, value_parser = between(8_usize, 1 << 20))]
     value_bytes: usize,
 }
 

@@ -5,16 +5,25 @@
 //! may sign its packages with a key of another scheme.
 //!
 //! One verdict everywhere is the rule: a key or signature that is malformed in any way is bad, and
-//! each scheme has one form of each.
+//! each scheme has one form of a key, which is what [`SigningSecret::public`] gives. A second form
+//! would give one key two identities. It is refused where a key comes in ([`public_key`]), and no
+//! signature holds under it ([`crate::verify`]).
 //!
 //! ```text
 //! scheme     public key                                 signature
-//! ed25519    32 B (RFC 8032)                            64 B
-//! sm2        65 B: 4 | x | y (SEC 1)                    64 B: r | s
-//! p256       65 B: 4 | x | y (SEC 1)                    64 B: r | s
-//! secp256k1  65 B: 4 | x | y                            64 B: r | s, s at most half the order
-//! rsa        DER RSAPublicKey (RFC 8017), 2048 bits     256 B
+//! ed25519    32 B (RFC 8032), y below p,                64 B (ZIP-215)
+//!            not of small order
+//! sm2        65 B: 4 | x | y (SEC 1), below p           64 B: r | s
+//! p256       65 B: 4 | x | y (SEC 1), below p           64 B: r | s, s at most half the order
+//! secp256k1  65 B: 4 | x | y (SEC 1), below p           64 B: r | s, s at most half the order
+//! rsa        DER RSAPublicKey (RFC 8017), a modulus     256 B
+//!            of 2048 bits, an odd exponent from 3 on
+//!            of at most 33 bits
 //! ```
+//!
+//! An Ed25519 key must also lie in the subgroup of prime order, as every key does that RFC 8032
+//! makes: of A + T, for T of small order, A's secret is the secret too. That takes a multiplication,
+//! and so [`public_key`] alone looks at it.
 
 mod p256;
 mod pair;
@@ -38,10 +47,10 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum SchemeError {
     /// The bytes are no private key of the scheme.
-    #[error("this is no {} private key in PKCS#8", .0.name())]
+    #[error("this is no {} private key in PKCS#8 (its public key is {})", .0.name(), form(*.0))]
     BadPrivateKey(Scheme),
-    /// The bytes are no public key of the scheme.
-    #[error("this is no usable {} public key", .0.name())]
+    /// The bytes are no public key of the scheme, or not in its one form.
+    #[error("this is no usable {} public key: {}", .0.name(), form(*.0))]
     BadPublicKey(Scheme),
     /// The bytes are no signature of the scheme.
     #[error("this is no {} signature", .0.name())]
@@ -60,6 +69,18 @@ pub enum SchemeError {
     /// The library could not make a key.
     #[error("no {} key could be made", .0.name())]
     Generate(Scheme),
+}
+
+/// The one form of a public key, in words.
+fn form(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::Ed25519 => "32 bytes as RFC 8032 writes a point of the subgroup of prime order",
+        Scheme::Rsa2048 => {
+            "a DER RSAPublicKey (PKCS#1, not SubjectPublicKeyInfo) with a modulus of 2048 bits and \
+             an odd exponent from 3 on of at most 33 bits"
+        }
+        _ => "65 bytes, 04 before both coordinates of a point (not compressed, not hybrid)",
+    }
 }
 
 /// A key that signs packages under some scheme.
@@ -144,10 +165,10 @@ impl SigningSecret {
     }
 }
 
-/// A public key of a scheme, if it is one: what a genesis may name.
+/// A public key of a scheme, if it is one in its one form: what a genesis may name.
 ///
 /// # Errors
-/// When no signature could ever hold under it.
+/// When it is none, or the key has another form that is taken: no signature holds under it then.
 pub fn public_key(scheme: Scheme, bytes: &[u8]) -> Result<SigningKey, SchemeError> {
     let usable = match scheme {
         Scheme::Ed25519 => crate::agreement::is_ed25519(bytes),
@@ -214,6 +235,8 @@ pub fn signing_key_text(key: &SigningKey) -> String {
     format!("{}:{}", key.scheme.name(), key_text(&key.key))
 }
 
+#[cfg(test)]
+mod forms;
 #[cfg(test)]
 mod openssl;
 #[cfg(test)]

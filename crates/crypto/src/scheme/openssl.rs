@@ -101,3 +101,38 @@ fn keys_and_signatures_go_there_and_back() {
         }
     }
 }
+
+/// RSA keys of other sizes and exponents than ours, and ours with the smallest and the greatest.
+#[test]
+fn rsa_keys_of_other_sizes_are_refused() {
+    if !is_installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    std::fs::write(dir.join("message"), b"a message").unwrap();
+    let make = |bits: u32, exponent: u64| {
+        let (bits, exponent) = (format!("rsa_keygen_bits:{bits}"), format!("{exponent}"));
+        let exponent = format!("rsa_keygen_pubexp:{exponent}");
+        openssl(dir, &format!("genpkey -algorithm RSA -pkeyopt {bits} -pkeyopt {exponent} -out k"))
+            .unwrap();
+        let public = openssl(dir, "pkey -in k -pubout").unwrap();
+        openssl(dir, "pkeyutl -sign -rawin -digest sha256 -inkey k -in message -out s").unwrap();
+        let signature = std::fs::read(dir.join("s")).unwrap();
+        (public_from_pem(&public), signature_from_der(Scheme::Rsa2048, &signature))
+    };
+    for exponent in [3, 65_537, (1 << 33) - 1] {
+        let (key, signature) = make(2048, exponent);
+        let (key, signature) = (key.unwrap(), signature.unwrap());
+        let item = SignatureItem { key: &key, message: b"a message", signature: &signature };
+        assert!(verify(&item), "exponent {exponent}");
+    }
+    for (bits, exponent) in
+        [(1024, 65_537), (2042, 65_537), (2056, 65_537), (3072, 65_537), (2048, (1 << 33) + 1)]
+    {
+        let (key, _) = make(bits, exponent);
+        assert_eq!(key, Err(crate::SchemeError::BadPublicKey(Scheme::Rsa2048)), "{bits} bits");
+        let pem = std::fs::read_to_string(dir.join("k")).unwrap();
+        assert!(SigningSecret::from_pem(&pem).is_err(), "{bits} bits");
+    }
+}

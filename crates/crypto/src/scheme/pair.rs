@@ -1,13 +1,21 @@
 //! Signatures that are a pair of numbers (SM2, ECDSA): as r | s, which is how they travel here, and
 //! as DER `SEQUENCE { r INTEGER, s INTEGER }`, which is how OpenSSL and GmSSL write them.
 
-use super::{SchemeError, secp256k1};
+use super::{SchemeError, p256, secp256k1};
 use pkcs8::der::asn1::UintRef;
 use pkcs8::der::{Encode, Error, Reader, SliceReader};
 use tercio_types::{Scheme, SignatureBytes};
 
 fn is_pair(scheme: Scheme) -> bool {
     matches!(scheme, Scheme::Sm2 | Scheme::EcdsaP256 | Scheme::Secp256k1)
+}
+
+/// The numbers of a DER `SEQUENCE { INTEGER, INTEGER }`, neither below 0: bytes that begin with no
+/// zero. Nothing when it is anything else, or in another encoding than DER's.
+pub(super) fn two_numbers(bytes: &[u8]) -> Option<[UintRef<'_>; 2]> {
+    let mut reader = SliceReader::new(bytes).ok()?;
+    let pair = reader.sequence(|r| Ok::<_, Error>([r.decode()?, r.decode()?])).ok()?;
+    reader.finish().ok().map(|()| pair)
 }
 
 /// A signature as other tools write it: DER for SM2 and ECDSA, the bytes as they are for the rest.
@@ -29,8 +37,8 @@ pub fn signature_to_der(
 }
 
 /// Reads a signature that another tool wrote, in the form of [`signature_to_der`]; only the one
-/// encoding that DER has for it is taken. Of the two signatures over secp256k1 that other tools
-/// take for equal, this gives the one that [`crate::verify`] takes. Nothing is verified here.
+/// encoding that DER has for it is taken. Of the two ECDSA signatures that other tools take for
+/// equal, this gives the one that [`crate::verify`] takes. Nothing is verified here.
 ///
 /// # Errors
 /// When it is no such encoding.
@@ -39,20 +47,17 @@ pub fn signature_from_der(scheme: Scheme, bytes: &[u8]) -> Result<SignatureBytes
     if !is_pair(scheme) {
         return SignatureBytes::new(bytes).ok_or(bad);
     }
-    let read = || {
-        let mut reader = SliceReader::new(bytes)?;
-        let pair = reader.sequence(|r| Ok::<_, Error>([r.decode()?, r.decode()?]))?;
-        reader.finish().map(|()| pair)
-    };
-    let pair: [UintRef<'_>; 2] = read().map_err(|_| bad)?;
+    let pair = two_numbers(bytes).ok_or(bad)?;
     let mut out = [0; 64];
     for (number, half) in pair.iter().zip(out.as_chunks_mut::<32>().0) {
         let digits = number.as_bytes();
         let start = half.len().checked_sub(digits.len()).ok_or(bad)?;
         half[start..].copy_from_slice(digits);
     }
-    if scheme == Scheme::Secp256k1 {
-        out = secp256k1::with_low_s(&out).ok_or(bad)?;
+    match scheme {
+        Scheme::Secp256k1 => out = secp256k1::with_low_s(&out).ok_or(bad)?,
+        Scheme::EcdsaP256 => out = p256::with_low_s(&out).ok_or(bad)?,
+        _ => {}
     }
     SignatureBytes::new(&out).ok_or(bad)
 }
@@ -74,8 +79,8 @@ mod tests {
             let mut other = der;
             let at = at % other.len();
             other[at] ^= xor;
-            if let Ok(read) = signature_from_der(Scheme::EcdsaP256, &other) {
-                prop_assert_eq!(signature_to_der(Scheme::EcdsaP256, &read).unwrap(), other);
+            if let Ok(read) = signature_from_der(Scheme::Sm2, &other) {
+                prop_assert_eq!(signature_to_der(Scheme::Sm2, &read).unwrap(), other);
             }
         }
     }

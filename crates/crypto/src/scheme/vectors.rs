@@ -1,6 +1,6 @@
 //! Wycheproof's vectors for the schemes that libraries verify.
 
-use super::secp256k1;
+use super::{p256, secp256k1};
 use crate::{SignatureItem, public_key, verify};
 use tercio_types::{Scheme, SignatureBytes};
 use wycheproof::{TestResult, ecdsa, eddsa, rsa_pkcs1_verify as rsa};
@@ -12,10 +12,15 @@ fn verdict(scheme: Scheme, key: &[u8], message: &[u8], signature: &[u8]) -> bool
     verify(&SignatureItem { key: &key, message, signature: &signature })
 }
 
-/// Over secp256k1 we take one of the two signatures that hold, and Wycheproof takes both.
+/// Of ECDSA we take one of the two signatures that hold, and Wycheproof takes both.
 fn has_high_s(scheme: Scheme, signature: &[u8]) -> bool {
     let Ok(bytes) = <&[u8; 64]>::try_from(signature) else { return false };
-    scheme == Scheme::Secp256k1 && secp256k1::with_low_s(bytes).is_some_and(|low| low != *bytes)
+    let low = match scheme {
+        Scheme::EcdsaP256 => p256::with_low_s(bytes),
+        Scheme::Secp256k1 => secp256k1::with_low_s(bytes),
+        _ => None,
+    };
+    low.is_some_and(|low| low != *bytes)
 }
 
 #[track_caller]

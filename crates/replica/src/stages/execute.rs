@@ -36,7 +36,8 @@ use tercio_types::{
 };
 use tercio_wire::reject::Reason;
 use tercio_wire::{
-    Encode, EncodedBatch, Frame, FrameWriter, Key, Kind, MAX_FRAME, Reply, encode_replies,
+    Encode, EncodedBatch, Frame, FrameWriter, Key, Kind, MAX_FRAME, Reply, ResultStatus,
+    encode_replies,
 };
 
 /// The longest body that fits a frame with room for everything else in it.
@@ -325,6 +326,12 @@ impl ExecuteStage {
         let answer = match question {
             Question::App(question) => self.execution.query(question),
             Question::Numbers => Ok(self.execution.window(client).to_bytes()),
+            Question::Number(number) => Ok(match self.execution.result_of(client, *number) {
+                Some(result) if result.len() > MAX_BODY => {
+                    Bytes::from_static(&[ResultStatus::NoLongerKept as u8])
+                }
+                result => result.unwrap_or_default(),
+            }),
         };
         // A question that makes no sense has no answer; a REJECT would name a package.
         let Ok(body) = answer else {

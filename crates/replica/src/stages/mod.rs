@@ -148,6 +148,8 @@ pub enum Question {
     App(Bytes),
     /// Which of its own numbers are executed.
     Numbers,
+    /// Whether one of its own numbers is executed, and what that gave.
+    Number(RequestSeq),
 }
 
 /// The state at a checkpoint.

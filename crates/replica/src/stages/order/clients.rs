@@ -6,13 +6,16 @@ use crate::stages::{Outbox, Question, ToExecute};
 use std::time::Duration;
 use tercio_consensus::{Event, Instant, Protocol};
 use tercio_crypto::Verified;
-use tercio_types::{ClientId, OpKind, Principal, RequestSeq};
+use tercio_types::zoo::{Defence, stands};
+use tercio_types::{ClientId, OpKind, Principal, RequestSeq, WINDOW};
 use tercio_verify::Plain;
 use tercio_wire::reject::{Reason, Reject};
 use tercio_wire::{Key, Kind, Received, Request};
 
 /// When a client may try again that came while later stages were behind.
 const BEHIND: Duration = Duration::from_millis(20);
+/// When a client may try again whose number is far above those that were ordered here.
+const AHEAD: Duration = Duration::from_millis(100);
 
 impl<P: Protocol> OrderStage<P> {
     /// Drops or declines a client's frame before anything is computed over it, when there is no room
@@ -67,6 +70,10 @@ impl<P: Protocol> OrderStage<P> {
             self.reject(client, first, Reason::Busy, BEHIND, out);
             return Ok(());
         }
+        if self.is_far_ahead(client, package.first) {
+            self.reject(client, first, Reason::BeyondWindow, AHEAD, out);
+            return Ok(());
+        }
         if package.kind == OpKind::User
             && package.ops.iter().any(|op| self.pre_check.check(op).is_err())
         {
@@ -77,10 +84,25 @@ impl<P: Protocol> OrderStage<P> {
         self.tell(Event::Request(request), now, out)
     }
 
+    /// Whether a number is two windows above those that were ordered: nobody sends it who keeps to
+    /// the window, unless we are behind the others. A number between would be ordered, and answered
+    /// as beyond the window.
+    fn is_far_ahead(&self, client: ClientId, first: RequestSeq) -> bool {
+        let low = self.chain.windows().get(&client).map_or(0, |window| window.low().0);
+        first.0.saturating_sub(low) > 2 * WINDOW && !self.lags() && stands(Defence::F65FarNumbers)
+    }
+
     pub(super) fn on_query(&mut self, query: Verified<Received<Plain>>, out: &mut Outbox) {
         let Principal::Client(client) = query.sender() else { return };
         let Plain { kind, seq: number, body } = query.into_inner().message;
-        let question = if kind == Kind::NUMBERS { Question::Numbers } else { Question::App(body) };
+        let question = match (kind, body.len()) {
+            (Kind::NUMBERS, 0) => Question::Numbers,
+            (Kind::NUMBERS, _) => match body[..].try_into().map(u64::from_le_bytes) {
+                Ok(number) => Question::Number(RequestSeq(number)),
+                Err(_) => return self.tally.drop("query_without_sense"),
+            },
+            _ => Question::App(body),
+        };
         if self.is_busy() || self.lags() {
             // It will be asked again; a REJECT would name a package.
             self.tally.drop("query_while_busy");

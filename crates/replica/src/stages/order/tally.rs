@@ -27,6 +27,7 @@ impl Tally {
             Reason::TooLarge => "declined_too_large",
             Reason::NumberUsed => "declined_number_used",
             Reason::ResultTooLong => "declined_result_too_long",
+            Reason::BeyondWindow => "declined_beyond_window",
         });
     }
 
