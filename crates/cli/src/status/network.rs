@@ -92,6 +92,7 @@ impl Network {
                  and no checkpoint becomes stable with fewer than {quorum}"
             )
         }));
+        sentences.extend(unreported(states));
         sentences.extend(stall);
         sentences.extend(late(&voters).filter(|_| works));
         sentences.extend(link_problems(&up, &out));
@@ -239,6 +240,12 @@ fn link_problems(up: &[&ReplicaReport], missing: &BTreeMap<u16, String>) -> Vec<
         )
     };
     by_problem.into_iter().map(sentence).collect()
+}
+
+/// Replicas that work and cannot say so.
+fn unreported(states: &BTreeMap<u16, State>) -> impl Iterator<Item = String> {
+    let unreported = states.iter().filter(|(_, s)| matches!(s, State::Unreported { .. }));
+    unreported.map(|(id, state)| format!("replica {id} {}", state.role()))
 }
 
 /// Replicas that lied or stalled when another fetched state from them.

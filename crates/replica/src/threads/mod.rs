@@ -40,6 +40,7 @@ use reporter::{Facts, Reporter, questions};
 use rest::Rest;
 use scrape::Scrape;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -172,6 +173,15 @@ impl ReplicaHandle {
     #[must_use]
     pub fn report(&self) -> ReplicaReport {
         self.reporter.report()
+    }
+
+    /// Writes that as `status.json` into the replica's home, and gives it. A failure is counted, and
+    /// changes nothing: no promise stands on this file.
+    ///
+    /// # Errors
+    /// The second value says why it could not be written.
+    pub fn write_report(&self, home: &Path) -> (ReplicaReport, std::io::Result<()>) {
+        self.reporter.write(home)
     }
 
     /// Where it answers for metrics, if it does.

@@ -51,9 +51,39 @@ fn missing_replicas_are_named_with_what_that_means() {
     let two = four(&[down, silent]);
     assert_eq!(
         two.sentences[1..],
-        ["replica 3 does not answer since 3.0 s (process 77 is there)", TWO_LEFT]
+        [
+            "replica 3 does not answer since 3.0 s (process 77 is there: it hangs, or it cannot \
+             write status.json, which its messages say)",
+            TWO_LEFT
+        ]
     );
     assert!(!two.works);
+}
+
+/// A replica that cannot write its report is heard by the others, after what it wrote last.
+#[test]
+fn one_that_cannot_write_its_report_votes_all_the_same() {
+    let hears = |heard_ms| {
+        let peer = Peer { id: 3, linked: true, since_ms: 90_000, heard_ms, problem: None };
+        state(ReplicaReport { peers: vec![peer], ..up(0) })
+    };
+    let here = [hears(Some(100))];
+    for (old, words) in [
+        (State::Silent { since_ms: 60_000, pid: 7, height: 5 }, "is 60 s old"),
+        (State::Down { since_ms: 60_000, height: 5 }, "is 60 s old"),
+        (State::NeverRan, "cannot be read"),
+    ] {
+        let seen = old.unreported(3, here.iter()).expect("it is heard");
+        let network = four(&[seen]);
+        assert!(network.works && network.voting == 4, "{:?}", network.sentences);
+        assert!(network.sentences[0].contains(words), "{:?}", network.sentences);
+        assert!(network.sentences[0].starts_with("replica 3 works"), "{:?}", network.sentences);
+    }
+    // It was heard until it hung, or ended, and not since.
+    let gone = State::Silent { since_ms: 2500, pid: 7, height: 5 };
+    assert!(gone.unreported(3, [hears(Some(2400))].iter()).is_none());
+    assert!(State::NeverRan.unreported(3, [state(up(0))].iter()).is_none());
+    assert!(state(up(3)).unreported(3, here.iter()).is_none());
 }
 
 /// Of more replicas than faults ask for, more may fail; never more than f are promised.
