@@ -78,6 +78,8 @@ pub struct ReplicaReport {
     /// Of such a one: whether it takes part again once another view begins.
     #[serde(default)]
     pub rejoins: bool,
+    /// How the replica's clock differs from that of a primary, as of the last proposal that says so.
+    pub clock: Option<ClockReport>,
     /// How states differ that others signed, the last of each replica.
     pub divergences: Vec<DivergenceReport>,
     /// Who broke the protocol, as far as that names somebody, each with the last reason.
@@ -132,6 +134,19 @@ pub struct ReplicaReport {
     pub starting: Option<Starting>,
     /// What was dropped or lost, and how others broke the protocol, by reason.
     pub dropped: BTreeMap<String, u64>,
+}
+
+/// How a replica's clock differs from a primary's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockReport {
+    /// The primary.
+    pub primary: u16,
+    /// How far its proposal was ahead of this replica's clock, in milliseconds; below zero, behind.
+    pub ahead_ms: i64,
+    /// Whether that was too far for this replica to vote for it of its own accord.
+    pub refused: bool,
+    /// Whether the proposal was decided.
+    pub decided: bool,
 }
 
 /// How far a replica is that starts.
@@ -313,6 +328,12 @@ impl ReplicaReport {
             learning: protocol.learning.as_ref().map(ToString::to_string),
             rejoins: (protocol.learning.and_then(|learning| learning.floor))
                 .is_some_and(|floor| floor.seq <= protocol.stable),
+            clock: protocol.clock.map(|clock| ClockReport {
+                primary: clock.primary.0,
+                ahead_ms: clock.micros / 1000,
+                refused: clock.refused,
+                decided: clock.decided,
+            }),
             divergences: (status.divergences.iter())
                 .map(|(replica, divergence)| DivergenceReport {
                     replica: replica.0,

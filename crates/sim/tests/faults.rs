@@ -53,6 +53,7 @@ scenarios! {
     f48_absurd_numbers_in_an_offer "f48",
     f51_a_log_that_went_back "f51",
     f52_execution_halts "f52",
+    f63_clocks_that_are_wrong "f63",
     f64_a_write_ahead_log_that_was_cut "f64",
 }
 

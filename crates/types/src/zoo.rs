@@ -91,6 +91,7 @@ switches! {
         F53FootprintBinds "an operation may touch what it did not declare",
         F54PanicsAbort "an operation that panics takes its replica along",
         F55ResultsByChain "copies of results are taken as they come",
+        F63JudgeTime "a backup takes whatever time a primary proposes",
         F64MarkLog "a write-ahead log that was cut is taken for whole",
     }
 }

@@ -93,6 +93,14 @@ impl Clock {
     fn now(&self) -> Instant {
         Instant(self.base) + (Self::monotonic() - self.start)
     }
+
+    /// How far the wall clock is ahead of that, in microseconds: it was set since, or the machine
+    /// slept.
+    fn wall_ahead(&self) -> i64 {
+        let wall = i128::try_from(Self::since_1970().as_micros()).unwrap_or(i128::MAX);
+        let ahead = wall - i128::from(self.now().0 / 1000);
+        i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX })
+    }
 }
 
 /// How the threads are to end.

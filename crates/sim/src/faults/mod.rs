@@ -40,6 +40,7 @@ mod f47;
 mod f48;
 mod f51;
 mod f52;
+mod f63;
 mod f64;
 
 use crate::actors::{FalseSource, Falsehood};
@@ -123,6 +124,7 @@ faults! {
     f48 "absurd numbers in an offer" F48BoundOffers,
     f51 "a log that went back" F51AskAfterRestart,
     f52 "execution halts" F52OrderAhead,
+    f63 "clocks that are wrong" F63JudgeTime,
     f64 "a write-ahead log that was cut" F64MarkLog,
 }
 

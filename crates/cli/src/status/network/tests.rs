@@ -1,7 +1,7 @@
 //! Networks of four and more, in every state that `status` tells apart.
 
 use super::*;
-use tercio_replica::report::{DroppedReport, Peer, TransferReport, Waiting};
+use tercio_replica::report::{ClockReport, DroppedReport, Peer, TransferReport, Waiting};
 
 fn up(id: u16) -> ReplicaReport {
     ReplicaReport { id, checkpoint_height: 1, ..ReplicaReport::default() }
@@ -84,6 +84,29 @@ fn one_that_cannot_write_its_report_votes_all_the_same() {
     assert!(gone.unreported(3, [hears(Some(2400))].iter()).is_none());
     assert!(State::NeverRan.unreported(3, [state(up(0))].iter()).is_none());
     assert!(state(up(3)).unreported(3, here.iter()).is_none());
+}
+
+/// A clock that differs is named with its replica, and many of them as what they are.
+#[test]
+fn clocks_that_differ_are_named() {
+    let clock = |id, ahead_ms, refused, decided| {
+        let clock = Some(ClockReport { primary: 0, ahead_ms, refused, decided });
+        state(ReplicaReport { clock, ..up(id) })
+    };
+    let usual = four(&[clock(2, -4000, false, true), clock(3, 300, false, true)]);
+    assert_eq!(usual.sentences, [WELL], "a proposal that was long under way is no wrong clock");
+    for (state, words) in [
+        (clock(3, 60_000, true, true), "replica 3: this replica's clock is 60 s behind the others'"),
+        (clock(3, 60_000, true, false), "replica 3: it refuses what replica 0 proposed"),
+        (clock(3, -60_000, false, true), "replica 3: this replica's clock is 60 s ahead of that"),
+    ] {
+        let one = four(&[state]);
+        assert!(one.sentences[0].starts_with(words), "{:?}", one.sentences);
+        assert_eq!(one.sentences.len(), 2, "{:?}", one.sentences);
+        assert!(one.works && one.voting == 4);
+    }
+    let two = four(&[clock(2, 60_000, true, false), clock(3, 60_000, true, false)]);
+    assert!(two.sentences[2].contains("2 replicas differ, and at most 1 may"), "{two:?}");
 }
 
 /// Of more replicas than faults ask for, more may fail; never more than f are promised.
