@@ -96,7 +96,10 @@ fn clocks_that_differ_are_named() {
     let usual = four(&[clock(2, -4000, false, true), clock(3, 300, false, true)]);
     assert_eq!(usual.sentences, [WELL], "a proposal that was long under way is no wrong clock");
     for (state, words) in [
-        (clock(3, 60_000, true, true), "replica 3: this replica's clock is 60 s behind the others'"),
+        (
+            clock(3, 60_000, true, true),
+            "replica 3: this replica's clock is 60 s behind the others'",
+        ),
         (clock(3, 60_000, true, false), "replica 3: it refuses what replica 0 proposed"),
         (clock(3, -60_000, false, true), "replica 3: this replica's clock is 60 s ahead of that"),
     ] {
