@@ -10,6 +10,7 @@ mod network;
 mod numbers;
 mod operators;
 mod prism;
+mod rebuild;
 mod schemes;
 mod status;
 mod transfer;

@@ -31,7 +31,7 @@ fn sentences(status: &Value) -> String {
 
 /// Waits until the sentences have these words.
 #[track_caller]
-fn wait_for(dir: &Path, words: &str) -> Value {
+pub(crate) fn wait_for(dir: &Path, words: &str) -> Value {
     let mut last = Value::Null;
     let found = poll_until(Duration::from_secs(60), || {
         last = status(dir);

@@ -107,8 +107,9 @@ impl Network {
         let vote = format!("{voting} of {n} replicas vote");
         let sum = match may_fail {
             _ if voting < quorum && lost > f => format!(
-                "the network stands: {lost} replicas lost their logs, or have older copies of them, \
-                 and at most {f} may; docs/backup.md says what can be done"
+                "the network stands, and cannot go on by itself: {lost} of {n} replicas learn, since \
+                 their logs were lost or are older copies, at most {f} may, and a quorum of {quorum} is \
+                 needed; docs/recovery.md says what operators can do"
             ),
             _ if voting < quorum && works => format!(
                 "no faults to spare: {vote}, and {} from the next view on, which the next request \

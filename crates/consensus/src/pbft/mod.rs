@@ -26,6 +26,7 @@
 //! done it puts into the outbox or gives back. [`Pbft`] hands events to the parts; steps that move
 //! several of them stand in `steps`, deadlines in `timers`, restarts in `recovery`.
 
+mod agreed;
 mod attest;
 mod checkpoint;
 mod context;
@@ -46,6 +47,7 @@ mod timers;
 mod view_change;
 
 pub use crate::kind::{RecoverError, Recovery};
+pub use agreed::{Decided, agreed_records};
 pub use message::{
     Claimed, PbftMessage, Report, SignedNewView, SignedViewChange, Standing, ViewChange,
 };
