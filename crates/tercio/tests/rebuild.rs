@@ -46,8 +46,8 @@ fn a_network_that_lost_more_disks_than_may_fail_goes_on() {
     let home = |id: u16| dir.join(format!("replica-{id}"));
     let view = stands["replicas"][0]["view"].to_string();
     let rebuild = |id: u16, from: &Path| {
-        let arguments = ["rebuild", text(&home(id)), "--from", text(from), "--view", &view];
-        tercio(arguments.into_iter().chain(["--json"]))
+        let home = home(id);
+        tercio(["rebuild", text(&home), "--from", text(from), "--view", &view, "--json"])
     };
     rebuild(1, &data(&dir, 0)).refused(1, &["in use"]);
     up.stop();
