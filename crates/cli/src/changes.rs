@@ -2,6 +2,7 @@
 //! nobody who opens and closes links, say, fills the log. Views are told as they begin and end
 //! (`crates/replica/src/threads/watch.rs`).
 
+use std::io;
 use tercio_replica::report::ReplicaReport;
 use tracing::{debug, error, info, warn};
 
@@ -11,6 +12,27 @@ pub(crate) fn tell(old: &ReplicaReport, new: &ReplicaReport) {
     links(old, new);
     log(old, new);
     others(old, new);
+}
+
+/// Whether the last report could be written.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    problem: Option<String>,
+}
+
+impl Written {
+    /// Says when that changes, and when another reason keeps it from being written.
+    pub(crate) fn tell(&mut self, written: io::Result<()>) {
+        let problem = written.err().map(|error| error.to_string());
+        match &problem {
+            _ if problem == self.problem => {}
+            Some(why) => {
+                warn!("{why}; the replica goes on, and `tercio status` sees an old report")
+            }
+            None => info!("status.json is written again"),
+        }
+        self.problem = problem;
+    }
 }
 
 fn progress(old: &ReplicaReport, new: &ReplicaReport) {
@@ -100,6 +122,20 @@ mod tests {
         let learner = ReplicaReport { learning: Some("learner: waits".into()), ..old.clone() };
         assert_eq!(between(&old, &learner), ["WARN learner: waits"]);
         assert_eq!(between(&learner, &old), ["INFO takes part in votes again"]);
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_written_is_told_once() {
+        let full = || Err(io::Error::new(io::ErrorKind::StorageFull, "cannot write: it is full"));
+        let (lines, _) = said("info", || {
+            let mut written = Written::default();
+            for result in [Ok(()), full(), full(), Ok(()), Ok(()), full()] {
+                written.tell(result);
+            }
+        });
+        let full = "WARN cannot write: it is full; the replica goes on, and `tercio status` sees an \
+                    old report";
+        assert_eq!(lines, [full, "INFO status.json is written again", full]);
     }
 
     #[test]

@@ -211,7 +211,7 @@ pub(crate) fn genesis(args: &GenesisArgs) -> Result<(), Failure> {
         app: args.app.clone().unwrap_or_else(|| apps().first()),
         consensus: SharedSettings::default(),
     };
-    let genesis = genesis.with_new_window();
+    let genesis = genesis.with_new_rules();
     // Read back, since keys are looked at there.
     Genesis::from_toml(&genesis.to_toml(), &args.output, apps()).map_err(Failure::new)?;
     write_genesis(&args.output, &genesis).map_err(Failure::new)?;

@@ -24,6 +24,7 @@ mod numbers;
 mod output;
 #[cfg(feature = "stock")]
 mod prism;
+mod rebuild;
 mod session;
 #[cfg(feature = "shell")]
 mod shell;
@@ -80,6 +81,8 @@ enum Command {
     Start(start::Args),
     /// Prove offline that a replica's log is what a quorum signed
     Audit(audit::Args),
+    /// Begin a replica again from an agreed chain, when more disks were lost than may fail
+    Rebuild(rebuild::Args),
     /// Make a secret key file and print its public key
     Keygen(keygen::Args),
     /// Serve and use remote memory, and a key-value store on it
@@ -149,6 +152,7 @@ pub fn main_with(apps: &[Kind], protocols: &[Runner]) -> ExitCode {
         Command::Genesis(args) => init::genesis(&args),
         Command::Start(args) => start::run(&args),
         Command::Audit(args) => audit::run(&args),
+        Command::Rebuild(args) => rebuild::run(&args),
         Command::Keygen(args) => keygen::run(&args),
         #[cfg(feature = "stock")]
         Command::Prism(command) => prism::run(&command),

@@ -1,5 +1,6 @@
 //! `tercio start`: one replica, from its home.
 
+use crate::changes::Written;
 use crate::failure::Failure;
 use crate::heap::Heap;
 use crate::{changes, clock, folder, log, stop};
@@ -60,11 +61,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(backend) => info!("SM2 by vector arithmetic ({})", backend.name()),
         None => {}
     }
-    let mut heap = Heap::default();
+    let (mut heap, mut written) = (Heap::default(), Written::default());
     while replica.is_running() {
         heap.tidy();
-        let report = replica.report();
-        report.write(&args.dir).map_err(Failure::new)?;
+        let (report, result) = replica.write_report(&args.dir);
+        written.tell(result);
         changes::tell(&last, &report);
         last = report;
         match stopped.recv_timeout(STATUS) {
@@ -99,7 +100,7 @@ fn recover(
                     starting: Some(progress.starting()),
                     ..ReplicaReport::default()
                 };
-                // Whether the home can be written is found out when the replica runs.
+                // Whether the home can be written is said when the replica runs.
                 let _ = report.write(home);
             }
         });

@@ -5,6 +5,7 @@
 //! A report is believed while its process lives and is young; an older one only says how long the
 //! replica has been away. A replica elsewhere is known by when those here last heard it. Idle
 //! replicas say where they stand twice a second, so silence means something in an idle network, too.
+//! So is one that cannot write its report, which stops nobody from voting.
 
 mod network;
 mod state;
@@ -140,6 +141,10 @@ fn states(dir: &Path, genesis: &Genesis) -> Result<BTreeMap<u16, State>, Failure
     let now = clock::unix_ms();
     let mut states: BTreeMap<u16, State> =
         homes.iter().map(|(id, home)| (*id, state(home, now))).collect();
+    let unreported: Vec<(u16, State)> = (states.iter())
+        .filter_map(|(id, state)| Some((*id, state.unreported(*id, states.values())?)))
+        .collect();
+    states.extend(unreported);
     for ReplicaId(id) in genesis.replicas.keys().copied() {
         if !states.contains_key(&id) {
             let elsewhere = State::elsewhere(id, states.values());

@@ -28,7 +28,7 @@ pub use kind::{ProtocolFacts, ProtocolKind, Reading, RecoverError, Recovery, Set
 pub use pool::{Admitted, PoolLimits, RequestPool};
 pub use progress::{BatchStep, LeaveCause, ViewStep};
 pub use protocol::{
-    Awaited, Delivery, Effect, Event, Evidence, Floor, Horizon, Instant, Learning, MAX_BATCH,
-    MAX_PACKAGE, PersistId, Protocol, Settings, SettingsError, Status,
+    Awaited, ClockDifference, Delivery, Effect, Event, Evidence, Floor, Horizon, Instant, Learning,
+    MAX_BATCH, MAX_PACKAGE, PersistId, Protocol, Settings, SettingsError, Status,
 };
 pub use votes::{HostVotes, Phase, Recorded, Vote, VoteTable};

@@ -354,8 +354,23 @@ pub struct Status {
     pub waiting: Option<(Awaited, ReplicaSet)>,
     /// When its log was lost: what keeps it from voting.
     pub learning: Option<Learning>,
+    /// How its clock differs from that of a primary, as of the last proposal that says so.
+    pub clock: Option<ClockDifference>,
     /// Messages dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
+}
+
+/// How a replica's clock differs from a primary's: the time of a proposal, less its own when that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockDifference {
+    /// The primary.
+    pub primary: ReplicaId,
+    /// In microseconds: how far the primary's is ahead.
+    pub micros: i64,
+    /// Whether the replica would not vote for it of its own accord.
+    pub refused: bool,
+    /// Whether the proposal was decided.
+    pub decided: bool,
 }
 
 /// Why a replica that lost its log does not vote yet (rules L1 to L6 of `docs/protocol/pbft.md`).
@@ -409,6 +424,13 @@ pub trait Protocol: Send {
 
     /// Takes an event. Effects are to be polled before the next one.
     fn handle(&mut self, event: Event<Self::Message>, now: Instant);
+
+    /// The wall clock is so many microseconds ahead of the time that events are handed with, which
+    /// goes on steadily when the wall clock is set. Only what is proposed, and whether that is voted
+    /// for, goes by it; no timer does.
+    fn set_wall_clock(&mut self, ahead_micros: i64) {
+        let _ = ahead_micros;
+    }
 
     /// The next thing to do, in order; `None` when nothing is left.
     fn poll_effect(&mut self) -> Option<Effect<Self::Message>>;
@@ -512,6 +534,9 @@ pub struct Settings {
     pub checkpoint_idle: Duration,
     /// Sign every block.
     pub attest: bool,
+    /// How far a proposal's time may be ahead of a backup's clock (rule N8); any, when there is no
+    /// bound. Replicas of a network agree on it.
+    pub max_time_ahead: Option<Duration>,
     /// Bounds on requests that wait.
     pub pool: PoolLimits,
 }
@@ -535,6 +560,7 @@ impl Default for Settings {
             idle_interval: Duration::from_millis(500),
             checkpoint_idle: Duration::from_secs(1),
             attest: false,
+            max_time_ahead: None,
             pool: PoolLimits::default(),
         }
     }
@@ -543,6 +569,9 @@ impl Default for Settings {
 /// The most digests that Q keeps for one number. A primary that equivocates in every view cannot
 /// make the set grow; the entry of the oldest view goes first (thesis of Castro, section 3.2.4).
 pub(crate) const MAX_PREPREPARED: usize = 6;
+
+/// The least bound on the time of proposals: clocks that are kept in step differ by milliseconds.
+const LEAST_TIME_AHEAD: Duration = Duration::from_millis(100);
 
 /// Why settings make no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -594,6 +623,11 @@ impl Settings {
                 self.view_timeout_max >= self.view_timeout,
                 "view_timeout_max",
                 "must be at least view_timeout",
+            ),
+            (
+                self.max_time_ahead.is_none_or(|bound| bound >= LEAST_TIME_AHEAD),
+                "max_time_ahead_ms",
+                "must be at least 100, since no two clocks are alike",
             ),
             (!self.status_interval.is_zero(), "status_interval", "must be above 0"),
         ];

@@ -4,6 +4,7 @@
 mod bytes;
 mod byzantine;
 mod causes;
+mod clock;
 mod common;
 mod doubts;
 mod full;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tercio_consensus::{ProtocolFacts, Settings};
 use tercio_crypto::{identity_from_text, key_text, signing_key_from_text, signing_key_text};
 use tercio_types::{
@@ -23,6 +24,11 @@ use toml::de::{DeTable, ValueDeserializer};
 /// The window of a new network, where its size allows that: with a checkpoint every 128 numbers
 /// ordering may run more than 2,000 batches ahead of an execution that halts.
 const NEW_WINDOW: u64 = 2560;
+
+/// The bound on the time of proposals of a new network, in milliseconds. Clocks that are kept in step
+/// differ by some; a leap second that is not smeared by a second; and a primary that lies takes agreed
+/// time no further than this from the clock of a correct replica.
+const NEW_TIME_AHEAD_MS: u64 = 2000;
 
 /// What all replicas of a network agree on before the first batch.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,16 +63,27 @@ pub struct SharedSettings {
     pub proposal_hooks: bool,
     /// Whether a batch is proposed only on top of an executed one.
     pub execute_before_propose: bool,
+    /// How far the time of a proposal may be ahead of a backup's clock, in milliseconds; any in a
+    /// network that says nothing of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_time_ahead_ms: Option<u64>,
 }
 
-/// What a file means that says nothing of them; a new network's window is another
-/// ([`Genesis::with_new_window`]).
+/// What a file means that says nothing of them; a new network's window and bound on time are others
+/// ([`Genesis::with_new_rules`]).
 impl Default for SharedSettings {
     fn default() -> Self {
         let Settings {
             checkpoint_interval, window, proposal_hooks, execute_before_propose, ..
         } = Settings::default();
-        Self { checkpoint_interval, window, proposal_hooks, execute_before_propose }
+        let max_time_ahead_ms = None;
+        Self {
+            checkpoint_interval,
+            window,
+            proposal_hooks,
+            execute_before_propose,
+            max_time_ahead_ms,
+        }
     }
 }
 
@@ -77,6 +94,7 @@ impl SharedSettings {
         settings.window = self.window;
         settings.proposal_hooks = self.proposal_hooks;
         settings.execute_before_propose = self.execute_before_propose;
+        settings.max_time_ahead = self.max_time_ahead_ms.map(Duration::from_millis);
     }
 }
 
@@ -271,6 +289,18 @@ impl Genesis {
         }
     }
 
+    /// The same for a new network: with [`Self::with_new_window`], and with a bound of two seconds on how
+    /// far the time of a proposal may be ahead of a backup's clock, where the protocol has such a
+    /// bound. A file without `max_time_ahead_ms` has none.
+    #[must_use]
+    pub fn with_new_rules(mut self) -> Self {
+        self.consensus.max_time_ahead_ms = Some(NEW_TIME_AHEAD_MS);
+        if self.check().is_err() {
+            self.consensus.max_time_ahead_ms = None;
+        }
+        self.with_new_window()
+    }
+
     /// The same for a new network: with a window of 2,560 numbers, or half of that and so on where the
     /// protocol finds it too large for so many replicas. It is never below the default, which a file
     /// without `window` has.
@@ -378,12 +408,19 @@ impl Genesis {
         }
         put_text(&mut out, self.app.name().as_bytes());
         self.app.encode(&mut out);
-        let SharedSettings { checkpoint_interval, window, proposal_hooks, execute_before_propose } =
-            self.consensus;
+        let SharedSettings {
+            checkpoint_interval,
+            window,
+            proposal_hooks,
+            execute_before_propose,
+            max_time_ahead_ms,
+        } = self.consensus;
         out.extend_from_slice(&checkpoint_interval.to_le_bytes());
         out.extend_from_slice(&window.to_le_bytes());
         out.push(proposal_hooks.into());
         out.push(execute_before_propose.into());
+        // Last, and only where it is said: the others' chain ids are as they were.
+        out.extend(max_time_ahead_ms.into_iter().flat_map(u64::to_le_bytes));
         out
     }
 

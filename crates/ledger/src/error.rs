@@ -14,8 +14,9 @@ pub enum LedgerError {
     /// Bytes that were once whole are not what was written. A torn tail is not damage: it is cut
     /// on open.
     #[error(
-        "{file}: damaged at byte {offset}{}: {field}; restore the file from a copy, or empty the \
-         data directory and let the replica catch up",
+        "{file}: damaged at byte {offset}{}: {field}; put no older copy in its place, which has \
+         forgotten what this replica promised: move its data directory aside (mv data data.damaged) \
+         and start it on none, so that it learns from the others (docs/backup.md)",
         height.map_or(String::new(), |h| format!(" (block {h})"))
     )]
     Damage {

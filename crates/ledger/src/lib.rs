@@ -27,6 +27,7 @@ mod snapshot;
 mod staging;
 mod storage;
 mod wal;
+mod wal_mark;
 
 pub use audit::{AuditFailure, AuditProgress, AuditReport, audit, hash_at, results_at};
 pub use block_log::{Block, BlockLog, BlockLogSettings, Recovery, Wanted, WantedResults};
@@ -40,6 +41,7 @@ pub use snapshot::{Child, SnapshotHead, SnapshotRecord, SnapshotStore, StoredSna
 pub use staging::Staging;
 pub use storage::{DirStorage, MediaFault, MemStorage, Storage, describe};
 pub use wal::{MAX_RECORD, Wal, WalRecord, WalSettings};
+pub use wal_mark::{WalEnd, WalMark, WalWentBack};
 
 /// The version of the files that this build writes and reads; any other is refused.
 pub const DISK_VERSION: u32 = 3;

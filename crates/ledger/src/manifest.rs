@@ -53,7 +53,10 @@ pub enum DataDirError {
         entry: String,
     },
     /// Its manifest is not what was written.
-    #[error("{} is damaged: {what}; restore it from a copy", path.display())]
+    #[error(
+        "{} is damaged: {what}; move the data directory aside and start on none (docs/backup.md)",
+        path.display()
+    )]
     Damaged {
         /// The manifest.
         path: PathBuf,

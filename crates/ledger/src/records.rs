@@ -348,6 +348,8 @@ pub(crate) struct RecordFile {
     room: u64,
     ahead: Ahead,
     unsynced: bool,
+    /// Where the records end that are durable.
+    synced: u64,
     new_name: bool,
 }
 
@@ -362,6 +364,7 @@ impl RecordFile {
             room: 0,
             ahead,
             unsynced: false,
+            synced: 0,
             new_name: true,
         };
         put_file_header(&ident, &mut file.buffer);
@@ -399,6 +402,11 @@ impl RecordFile {
     /// Where the records end once everything is written.
     pub(crate) fn len(&self) -> u64 {
         self.written + self.buffer.len() as u64
+    }
+
+    /// Where the records end that are durable.
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced
     }
 
     /// How much of that is in the buffer.
@@ -453,6 +461,7 @@ impl RecordFile {
                 disk.change(|s| s.sync_dir())?;
                 self.new_name = false;
             }
+            self.synced = self.written;
         }
         Ok(())
     }
@@ -478,7 +487,7 @@ impl RecordFile {
     /// This file after its content was replaced by a whole one of `len` bytes, durably.
     pub(crate) fn replaced(&mut self, len: u64) {
         self.buffer.clear();
-        (self.written, self.room) = (len, len);
+        (self.written, self.room, self.synced) = (len, len, len);
         (self.unsynced, self.new_name) = (false, false);
     }
 }

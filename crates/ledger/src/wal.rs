@@ -17,6 +17,7 @@
 
 use crate::disk::{Disk, Removal};
 use crate::records::{self, Ahead, Cut, FILE_HEADER, FILES, FileKind, Ident, Record, RecordFile};
+use crate::wal_mark::WalEnd;
 use crate::{LedgerError, Storage};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -256,6 +257,12 @@ impl Wal {
         self.sync()?;
         let names = self.closed.drain(..count).map(|file| file_name(file.number)).collect();
         Removal::new(&mut self.disk, names).map(Some)
+    }
+
+    /// Up to where it is durable.
+    #[must_use]
+    pub fn durable_end(&self) -> WalEnd {
+        WalEnd { file: self.current.number(), bytes: self.current.synced() }
     }
 
     /// How long the records of the file are that is not closed, buffered ones included.

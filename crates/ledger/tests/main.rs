@@ -15,4 +15,5 @@ mod side;
 mod snapshot;
 mod staging;
 mod wal;
+mod wal_mark;
 mod zoo;

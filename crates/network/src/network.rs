@@ -283,7 +283,7 @@ impl Network {
             app: spec.app.clone(),
             consensus: SharedSettings::default(),
         };
-        let genesis = genesis.with_new_window();
+        let genesis = genesis.with_new_rules();
         genesis.check()?;
         let membership = genesis.membership()?;
         let protocol = Protocols::new(&[spec.protocol]);

@@ -280,6 +280,11 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
         }
     }
 
+    /// The wall clock is so many microseconds ahead of the time that this node is handed.
+    pub fn set_wall_clock(&mut self, ahead_micros: i64) {
+        self.stages.order.set_wall_clock(ahead_micros);
+    }
+
     /// When to call [`Self::handle_timeout`] and [`Self::step`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

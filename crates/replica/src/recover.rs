@@ -6,7 +6,8 @@
 //! it will do, or the beginning of the chain, with the blocks behind that; and where nothing will do
 //! that is here, the state and the blocks of the other replicas. What the replica promised it knows
 //! from the write-ahead log all the same. A torn tail is cut; any other damage is an error that names
-//! the file and the block, and so is a damaged snapshot where there is no other replica.
+//! the file and the block, and so is a damaged snapshot where there is no other replica. A write-ahead
+//! log that ends before where it was durable ([`WalMark`]) counts as lost, with what is left of it.
 
 use crate::home::Part;
 use crate::node::{NoLog, NodeSettings};
@@ -19,12 +20,14 @@ use tercio_consensus::{Event, Instant, Protocol, ProtocolKind, Recovery, Setup};
 use tercio_crypto::{BatchVerifier, Instance, Keyring, Signer};
 use tercio_execution::{Engine, Executor};
 use tercio_ledger::{
-    BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, StoredSnapshot, Wal, WalSettings,
+    BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, StoredSnapshot, Wal, WalMark,
+    WalSettings,
 };
 use tercio_sync::transfer::message::bounded_chain_bytes;
 use tercio_sync::{Head, Sync, SyncSetup, Tip, buffer_bytes};
 use tercio_types::{CertifiedCheckpoint, Checkpoint, Height, Principal, SeqNum};
 use tercio_wire::EncodedBatch;
+use tracing::warn;
 
 /// All stages of a replica, with what they want done first.
 pub struct Stages<P: Protocol = Pbft> {
@@ -79,7 +82,8 @@ impl<P: Protocol> Stages<P> {
         let wal = WalSettings { ahead_bytes, ..settings.ledger.wal };
         let (mut wal, records) = Wal::open(files(Part::Wal)?, chain, wal)?;
         let staging = Staging::open(files(Part::Staging)?)?;
-        let lost_log = wal.is_blank() && settings.no_log == NoLog::Lost;
+        let (mark, cut) = WalMark::open(files(Part::Blocks)?, chain, settings.me, &wal)?;
+        let lost_log = cut.is_some() || wal.is_blank() && settings.no_log == NoLog::Lost;
         let fresh = wal.is_blank() && !lost_log;
         if fresh {
             wal.begin()?;
@@ -167,10 +171,14 @@ impl<P: Protocol> Stages<P> {
             chain,
             pre_check,
         );
-        let log = LogStage::new(suite, wal, blocks, snapshots, staging);
+        let log = LogStage::new(suite, (wal, mark), blocks, snapshots, staging);
         let mut outbox = Outbox { membership: Some(membership), ..Outbox::default() };
         let damaged = (0..passed_over).map(|_| ToOrder::Dropped("snapshot_damaged"));
         outbox.order.extend(damaged);
+        if let Some(cut) = cut {
+            warn!("{cut}");
+            outbox.order.push_back(ToOrder::Dropped("own_log_was_cut"));
+        }
         // It says what opening found.
         outbox.log.push_back(ToLog::Scrub { bytes: 0 });
         order.do_effects(now, &mut outbox)?;

@@ -3,15 +3,17 @@
 //!
 //! `tercio start` writes the file `status.json` about five times a second, whole (under another
 //! name, then renamed), so that a reader never sees half of one. A file says nothing of whether its
-//! writer still lives: readers look at the process and at the age ([`ReplicaReport::age`]).
+//! writer still lives: readers look at the process and at the age ([`ReplicaReport::age`]). Nothing
+//! stands on this file: a report that cannot be written (a full disk, no descriptor, a home that is
+//! read-only) is counted, said once, and tried again with the next.
 
 use crate::NodeStatus;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 use tercio_consensus::Instant;
@@ -76,6 +78,8 @@ pub struct ReplicaReport {
     /// Of such a one: whether it takes part again once another view begins.
     #[serde(default)]
     pub rejoins: bool,
+    /// How the replica's clock differs from that of a primary, as of the last proposal that says so.
+    pub clock: Option<ClockReport>,
     /// How states differ that others signed, the last of each replica.
     pub divergences: Vec<DivergenceReport>,
     /// Who broke the protocol, as far as that names somebody, each with the last reason.
@@ -124,10 +128,25 @@ pub struct ReplicaReport {
     pub view_change_cause: Option<String>,
     /// How many entries wait in the queue before each stage.
     pub queues: BTreeMap<String, u64>,
+    /// How many reports could not be written since the start.
+    pub unwritten_reports: u64,
     /// While the log is replayed at the start: how far that is. Nothing else is known then.
     pub starting: Option<Starting>,
     /// What was dropped or lost, and how others broke the protocol, by reason.
     pub dropped: BTreeMap<String, u64>,
+}
+
+/// How a replica's clock differs from a primary's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockReport {
+    /// The primary.
+    pub primary: u16,
+    /// How far its proposal was ahead of this replica's clock, in milliseconds; below zero, behind.
+    pub ahead_ms: i64,
+    /// Whether that was too far for this replica to vote for it of its own accord.
+    pub refused: bool,
+    /// Whether the proposal was decided.
+    pub decided: bool,
 }
 
 /// How far a replica is that starts.
@@ -309,6 +328,12 @@ impl ReplicaReport {
             learning: protocol.learning.as_ref().map(ToString::to_string),
             rejoins: (protocol.learning.and_then(|learning| learning.floor))
                 .is_some_and(|floor| floor.seq <= protocol.stable),
+            clock: protocol.clock.map(|clock| ClockReport {
+                primary: clock.primary.0,
+                ahead_ms: clock.micros / 1000,
+                refused: clock.refused,
+                decided: clock.decided,
+            }),
             divergences: (status.divergences.iter())
                 .map(|(replica, divergence)| DivergenceReport {
                     replica: replica.0,
@@ -354,15 +379,19 @@ impl ReplicaReport {
         Duration::from_millis(now_unix_ms.saturating_sub(self.written_unix_ms))
     }
 
-    /// Puts the report into a replica's home.
+    /// Puts the report into a replica's home. What an earlier process left half written there is no
+    /// obstacle, whoever owns it.
     ///
     /// # Errors
     /// When the directory cannot be written. The text names the file and what to do.
     pub fn write(&self, home: &Path) -> io::Result<()> {
-        let temporary = home.join("status.json.new");
-        let written = fs::write(&temporary, serde_json::to_vec(self)?);
-        let written = written.and_then(|()| fs::rename(&temporary, home.join(STATUS_FILE)));
-        written.map_err(|error| describe("write", &temporary, &error))
+        let (temporary, file) = (home.join("status.json.new"), home.join(STATUS_FILE));
+        let written = create_anew(&temporary, &serde_json::to_vec(self)?);
+        written.and_then(|()| fs::rename(&temporary, &file)).map_err(|error| {
+            // It would take room on a full disk.
+            let _ = fs::remove_file(&temporary);
+            describe("write", &file, &error)
+        })
     }
 
     /// Reads the report in a replica's home.
@@ -374,6 +403,53 @@ impl ReplicaReport {
     }
 }
 
+/// Writes a file of this name, in the place of what is there.
+fn create_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let create = || File::create_new(path);
+    let mut file = create().or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path).or_else(|_| fs::remove_dir(path))?;
+            create()
+        }
+        _ => Err(error),
+    })?;
+    file.write_all(bytes)
+}
+
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// What is left of an earlier process, and what somebody else has put there.
+    #[test]
+    fn a_stale_temporary_file_is_no_obstacle() {
+        let folder = tempfile::tempdir().unwrap();
+        let (home, elsewhere) = (folder.path(), folder.path().join("elsewhere"));
+        let temporary = home.join("status.json.new");
+        let report = ReplicaReport { id: 3, ..ReplicaReport::default() };
+        fs::write(&temporary, "half of a rep").unwrap();
+        report.write(home).unwrap();
+        fs::create_dir(&temporary).unwrap();
+        report.write(home).unwrap();
+        fs::write(&elsewhere, "keep this").unwrap();
+        symlink(&elsewhere, &temporary).unwrap();
+        report.write(home).unwrap();
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"keep this", "no link is followed");
+        assert_eq!(ReplicaReport::read(home).unwrap().id, 3);
+        assert!(!temporary.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join(STATUS_FILE)).unwrap();
+        let error = ReplicaReport::default().write(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("cannot write") && error.contains("status.json"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 }

@@ -126,6 +126,30 @@ fn a_new_network_has_the_widest_window_that_fits() {
     assert_eq!(silent.unwrap().consensus.window, 512);
 }
 
+/// A new network bounds the time of proposals. A file that says nothing of it means what it always
+/// did, under the chain id that it always had.
+#[test]
+fn a_new_network_bounds_the_time_of_proposals() {
+    let new = example().with_new_rules();
+    assert_eq!(new.consensus.max_time_ahead_ms, Some(2000));
+    new.check().unwrap();
+    let file = Path::new("genesis.toml");
+    let text = new.to_toml();
+    assert!(text.contains("max_time_ahead_ms = 2000"), "{text}");
+    let apps = tercio_registry::apps();
+    assert_eq!(Genesis::from_toml(&text, file, &apps).unwrap(), new);
+    let silent = text.replace("max_time_ahead_ms = 2000\n", "");
+    let silent = Genesis::from_toml(&silent, file, &apps).unwrap();
+    assert_eq!(silent.consensus.max_time_ahead_ms, None);
+    assert_ne!(silent.chain(), new.chain(), "replicas must agree on it");
+    assert!(new.encode().starts_with(&silent.encode()));
+    assert_eq!(new.encode().len(), silent.encode().len() + 8);
+    assert!(!silent.to_toml().contains("max_time"));
+    let wrong = text.replace("max_time_ahead_ms = 2000", "max_time_ahead_ms = 99");
+    let error = Genesis::from_toml(&wrong, file, &apps).unwrap_err().to_string();
+    assert!(error.contains("max_time_ahead_ms") && error.contains("at least 100"), "{error}");
+}
+
 /// The member of one number gets another.
 fn renumber(genesis: &mut Genesis, from: ReplicaId, to: ReplicaId) {
     let member = genesis.replicas.remove(&from).unwrap();
@@ -235,6 +259,8 @@ fn the_chain_id_covers_all_but_addresses() {
         change(&|g| g.consensus.window += 1),
         change(&|g| g.consensus.proposal_hooks = true),
         change(&|g| g.consensus.execute_before_propose = true),
+        change(&|g| g.consensus.max_time_ahead_ms = Some(2000)),
+        change(&|g| g.consensus.max_time_ahead_ms = Some(2001)),
     ];
     assert_eq!(BTreeSet::from(chains).len(), chains.len());
 

@@ -63,6 +63,8 @@ pub struct Host<P: Protocol = Pbft> {
     journal: Journal,
     halt: Halt,
     actor: Option<Box<dyn Actor>>,
+    /// How far its clock is ahead of the time of the world, in microseconds.
+    clock: i64,
     /// Whether its disk's medium has failed.
     hit: bool,
     /// Whether its write-ahead log was damaged, so that it may do anything.
@@ -98,6 +100,7 @@ impl<P: ProtocolKind> Host<P> {
             journal: Journal::default(),
             halt: Halt::default(),
             actor: None,
+            clock: 0,
             hit: false,
             distrusted: false,
             forger: None,
@@ -257,6 +260,7 @@ impl<P: ProtocolKind> Host<P> {
         let node = Node::open(settings, self.disk.clone(), executor, now)?;
         self.due = node.deadline();
         self.node = Some(node);
+        self.set_clock(self.clock);
         self.keep_pace();
         self.ran = true;
         Ok(())
@@ -282,6 +286,14 @@ impl<P: ProtocolKind> Host<P> {
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn
+    }
+
+    /// From now on its clock is so many microseconds ahead of the time of the world.
+    pub fn set_clock(&mut self, ahead_micros: i64) {
+        self.clock = ahead_micros;
+        if let Some(node) = &mut self.node {
+            node.set_wall_clock(ahead_micros);
+        }
     }
 
     /// From now on its disk keeps this pace.

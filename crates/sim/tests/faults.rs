@@ -54,6 +54,8 @@ scenarios! {
     f51_a_log_that_went_back "f51",
     f52_execution_halts "f52",
     f65_numbers_far_ahead "f65",
+    f63_clocks_that_are_wrong "f63",
+    f64_a_write_ahead_log_that_was_cut "f64",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

@@ -11,6 +11,7 @@ mod network;
 mod numbers;
 mod operators;
 mod prism;
+mod rebuild;
 mod schemes;
 mod status;
 mod transfer;

@@ -31,7 +31,7 @@ fn sentences(status: &Value) -> String {
 
 /// Waits until the sentences have these words.
 #[track_caller]
-fn wait_for(dir: &Path, words: &str) -> Value {
+pub(crate) fn wait_for(dir: &Path, words: &str) -> Value {
     let mut last = Value::Null;
     let found = poll_until(Duration::from_secs(60), || {
         last = status(dir);
@@ -388,5 +388,46 @@ fn a_replica_that_replays_its_log_says_so() {
     child.wait().unwrap();
     let (up, _) = Up::start_with(&dir, &[]);
     assert!(up.said("replica 0: starts: replays "), "it is told before it is ready");
+    up.stop();
+}
+
+/// Nothing stands on `status.json`: a replica that cannot write it goes on voting, `status` says that
+/// its report is old, and it is written again when that can be.
+#[test]
+fn a_replica_that_cannot_write_its_report_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir)]).good();
+    let up = Up::start(&dir);
+    tercio(["submit", text(&dir), "add"]).good();
+    let pids: Vec<u32> = up.reports(4).iter().map(|report| report.pid).collect();
+    // One more than may fail.
+    for id in [1, 2] {
+        let file = dir.join(format!("replica-{id}/status.json"));
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+    }
+    let unreported = wait_for(&dir, "replica 2 works, as others hear");
+    assert_eq!(unreported["replicas"][1]["state"], "unreported", "{unreported:#}");
+    assert_eq!(
+        (&unreported["network"]["works"], &unreported["network"]["voting"]),
+        (&true.into(), &4.into())
+    );
+    // With neither of them there would be no quorum.
+    tercio(["submit", text(&dir), "add", "add"]).good();
+    for id in [1, 2] {
+        let said = || {
+            let log = fs::read_to_string(dir.join(format!("replica-{id}/stderr.log"))).unwrap();
+            log.matches("the replica goes on").count()
+        };
+        let warned = poll_until(Duration::from_secs(60), || (said() > 0).then_some(()));
+        assert!(warned.is_some() && said() == 1, "it is said once");
+        fs::remove_dir(dir.join(format!("replica-{id}/status.json"))).unwrap();
+    }
+    wait_for(&dir, "all is well: 4 of 4");
+    let reports = up.reports(4);
+    assert_eq!(reports.iter().map(|report| report.pid).collect::<Vec<_>>(), pids, "none ended");
+    assert!(reports[1].unwritten_reports > 0 && reports[2].unwritten_reports > 0);
+    assert_eq!(reports[0].unwritten_reports, 0);
     up.stop();
 }

@@ -92,6 +92,8 @@ switches! {
         F54PanicsAbort "an operation that panics takes its replica along",
         F55ResultsByChain "copies of results are taken as they come",
         F65FarNumbers "numbers far above all that their client used are ordered",
+        F63JudgeTime "a backup takes whatever time a primary proposes",
+        F64MarkLog "a write-ahead log that was cut is taken for whole",
     }
 }
 

@@ -101,6 +101,7 @@ impl ProtocolKind for Sequencer {
         for (set, key) in [
             (settings.proposal_hooks, "proposal_hooks"),
             (settings.execute_before_propose, "execute_before_propose"),
+            (settings.max_time_ahead.is_some(), "max_time_ahead_ms"),
         ] {
             if set {
                 return Err(SettingsError { key, why: without });

@@ -23,6 +23,10 @@ const STALL_MS: u64 = 1000;
 /// A request that waits for so long though there is progress is worth a sentence, in milliseconds.
 const LATE_MS: u64 = 10_000;
 
+/// A clock that is so far ahead of the primary's is wrong, in milliseconds: less may be the time that a
+/// proposal was under way.
+const CLOCK_MS: i64 = 10_000;
+
 /// The most ranges of keys that a sentence names.
 const RANGES: usize = 4;
 
@@ -92,6 +96,8 @@ impl Network {
                  and no checkpoint becomes stable with fewer than {quorum}"
             )
         }));
+        sentences.extend(unreported(states));
+        sentences.extend(clocks(&up, f));
         sentences.extend(stall);
         sentences.extend(late(&voters).filter(|_| works));
         sentences.extend(link_problems(&up, &out));
@@ -101,8 +107,9 @@ impl Network {
         let vote = format!("{voting} of {n} replicas vote");
         let sum = match may_fail {
             _ if voting < quorum && lost > f => format!(
-                "the network stands: {lost} replicas lost their logs, or have older copies of them, \
-                 and at most {f} may; docs/backup.md says what can be done"
+                "the network stands, and cannot go on by itself: {lost} of {n} replicas learn, since \
+                 their logs were lost or are older copies, at most {f} may, and a quorum of {quorum} is \
+                 needed; docs/recovery.md says what operators can do"
             ),
             _ if voting < quorum && works => format!(
                 "no faults to spare: {vote}, and {} from the next view on, which the next request \
@@ -239,6 +246,48 @@ fn link_problems(up: &[&ReplicaReport], missing: &BTreeMap<u16, String>) -> Vec<
         )
     };
     by_problem.into_iter().map(sentence).collect()
+}
+
+/// Replicas that work and cannot say so.
+fn unreported(states: &BTreeMap<u16, State>) -> impl Iterator<Item = String> {
+    let unreported = states.iter().filter(|(_, s)| matches!(s, State::Unreported { .. }));
+    unreported.map(|(id, state)| format!("replica {id} {}", state.role()))
+}
+
+/// Replicas whose clocks differ from those of others, and what that means when there are many.
+fn clocks(up: &[&ReplicaReport], f: usize) -> Vec<String> {
+    let mut off = vec![];
+    let mut sentences: Vec<String> = (up.iter())
+        .filter_map(|report| {
+            let clock = report.clock.as_ref()?;
+            let (id, primary, by) = (report.id, clock.primary, seconds(clock.ahead_ms.unsigned_abs()));
+            let text = match (clock.refused, clock.decided) {
+                (true, true) => format!(
+                    "this replica's clock is {by} behind the others', who agreed on what it refused; \
+                     set it (NTP)"
+                ),
+                (true, false) => format!(
+                    "it refuses what replica {primary} proposed: its clock is {by} behind that; \
+                     compare the clocks of both"
+                ),
+                (false, _) if clock.ahead_ms < -CLOCK_MS => format!(
+                    "this replica's clock is {by} ahead of that of replica {primary}, whose time the \
+                     others agreed on; set it (NTP)"
+                ),
+                _ => return None,
+            };
+            off.push(id);
+            Some(format!("replica {id}: {text}"))
+        })
+        .collect();
+    if off.len() > f {
+        sentences.push(format!(
+            "the clocks of {} replicas differ, and at most {f} may: views change until one leads \
+             whose time a quorum takes",
+            off.len()
+        ));
+    }
+    sentences
 }
 
 /// Replicas that lied or stalled when another fetched state from them.

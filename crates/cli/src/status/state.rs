@@ -14,6 +14,10 @@ const HALTED_MS: u64 = 2000;
 const QUIET_INTERVALS: u64 = 6;
 const QUIET_MS: u64 = 3000;
 
+/// A replica that is heard so long after its last report works and cannot write one, in milliseconds:
+/// it writes five times a second.
+const UNREPORTED_MS: u64 = 1000;
+
 /// The phases of a transfer of state that is over.
 const ENDED: [&str; 3] = ["done", "blocks", "nobody"];
 
@@ -25,6 +29,9 @@ pub(super) enum State {
     Up(Box<ReplicaReport>),
     /// Its process replays its log.
     Starting(Starting),
+    /// Others hear it, and its report here is old, or there is none that can be read: it works, and
+    /// cannot write its home.
+    Unreported { since_ms: Option<u64>, heard_ms: u64 },
     /// Its process is there and says nothing.
     Silent { since_ms: u64, pid: u32, height: u64 },
     /// Its process is gone.
@@ -78,6 +85,28 @@ impl State {
         best
     }
 
+    /// The state of a replica whose report is old or cannot be read, when others hear it: what came
+    /// from it after it wrote last says that it works. `None` when it has a young one, or is not heard.
+    pub(super) fn unreported<'a>(
+        &self,
+        id: u16,
+        here: impl Iterator<Item = &'a Self>,
+    ) -> Option<Self> {
+        let since_ms = match self {
+            Self::Silent { since_ms, .. } | Self::Down { since_ms, .. } => Some(*since_ms),
+            Self::NeverRan => None,
+            _ => return None,
+        };
+        match Self::elsewhere(id, here) {
+            Self::Linked { heard_ms, .. }
+                if since_ms.is_none_or(|since| heard_ms + UNREPORTED_MS < since) =>
+            {
+                Some(Self::Unreported { since_ms, heard_ms })
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn report(&self) -> Option<&ReplicaReport> {
         match self {
             Self::Up(report) => Some(report),
@@ -91,7 +120,7 @@ impl State {
             Self::Up(report) => {
                 report.learning.is_none() && !report.catching_up && stalled(report).is_none()
             }
-            Self::Linked { .. } => true,
+            Self::Linked { .. } | Self::Unreported { .. } => true,
             _ => false,
         }
     }
@@ -115,7 +144,21 @@ impl State {
             Self::Up(report) => role(report),
             Self::Starting(starting) => starting.to_string(),
             Self::Silent { since_ms, pid, .. } => {
-                format!("does not answer since {} (process {pid} is there)", seconds(*since_ms))
+                format!(
+                    "does not answer since {} (process {pid} is there: it hangs, or it cannot write \
+                     status.json, which its messages say)",
+                    seconds(*since_ms)
+                )
+            }
+            Self::Unreported { since_ms, .. } => {
+                let old = match since_ms {
+                    Some(since_ms) => format!("is {} old", seconds(*since_ms)),
+                    None => "cannot be read".to_owned(),
+                };
+                format!(
+                    "works, as others hear, but its status.json {old}: it cannot write its home (a \
+                     full disk?), and its messages say why"
+                )
             }
             Self::Down { since_ms, height } => {
                 format!("is down since {} (at height {height})", seconds(*since_ms))
@@ -146,6 +189,7 @@ impl State {
             Self::Up(r) if r.primary == r.id => "primary",
             Self::Up(_) => "backup",
             Self::Silent { .. } | Self::Quiet { .. } => "silent",
+            Self::Unreported { .. } => "no report",
             Self::Starting(_) => "starts",
             Self::Down { .. } => "down",
             Self::NeverRan => "never ran",

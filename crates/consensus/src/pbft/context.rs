@@ -47,6 +47,8 @@ pub(super) struct Marks {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) now: Instant,
+    /// The wall clock, in microseconds since the Unix epoch.
+    pub(super) wall: Timestamp,
     pub(super) view: View,
     /// Whether it waits for that view to begin.
     pub(super) changing: bool,
@@ -79,8 +81,9 @@ impl At {
         Instant(self.now.0.saturating_sub(nanos))
     }
 
-    /// The time that a primary proposes. No vote depends on it; execution makes it monotonic.
+    /// The time that a primary proposes. Execution makes it monotonic, so that a clock that is behind
+    /// does no harm; one that is ahead is held against those of the backups (rule N8).
     pub(super) fn proposed_time(self) -> Timestamp {
-        Timestamp(self.now.0 / 1000)
+        self.wall
     }
 }

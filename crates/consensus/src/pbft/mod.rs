@@ -26,6 +26,7 @@
 //! done it puts into the outbox or gives back. [`Pbft`] hands events to the parts; steps that move
 //! several of them stand in `steps`, deadlines in `timers`, restarts in `recovery`.
 
+mod agreed;
 mod attest;
 mod checkpoint;
 mod context;
@@ -46,6 +47,7 @@ mod timers;
 mod view_change;
 
 pub use crate::kind::{RecoverError, Recovery};
+pub use agreed::{Decided, agreed_records};
 pub use message::{
     Claimed, PbftMessage, Report, SignedNewView, SignedViewChange, Standing, ViewChange,
 };
@@ -74,7 +76,7 @@ use tercio_crypto::Signer;
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{
     CertifiedCheckpoint, Checkpoint, ClientId, Digest, Height, Membership, Package, Principal,
-    ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, View,
+    ReplicaId, ReplicaSet, RequestSeq, RequestWindow, SeqNum, SignatureBytes, Timestamp, View,
 };
 use tercio_wire::{EncodedBatch, Kind};
 use timers::Full;
@@ -85,6 +87,8 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     config: Config,
     /// The time of the last event.
     now: Instant,
+    /// How far the wall clock is ahead of it, in microseconds.
+    wall_ahead: i64,
     views: Views,
     slots: Slots<T>,
     proposer: Proposer,
@@ -136,6 +140,7 @@ impl<T: VoteTable> Pbft<T> {
         let delivered = recovery.delivered;
         let mut pbft = Self {
             now,
+            wall_ahead: 0,
             views: Views::new(now),
             slots: Slots::new(votes, delivered, now),
             proposer: Proposer::new(delivered.next()),
@@ -157,6 +162,7 @@ impl<T: VoteTable> Pbft<T> {
         let view = self.views.view();
         At {
             now: self.now,
+            wall: Timestamp((self.now.0 / 1000).saturating_add_signed(self.wall_ahead)),
             view,
             changing: self.views.is_changing(),
             may_vote: self.learner.may_vote(view),
@@ -366,6 +372,10 @@ impl<T: VoteTable> Protocol for Pbft<T> {
         }
     }
 
+    fn set_wall_clock(&mut self, ahead_micros: i64) {
+        self.wall_ahead = ahead_micros;
+    }
+
     fn poll_effect(&mut self) -> Option<Effect<PbftMessage>> {
         self.out.pop()
     }
@@ -435,6 +445,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             progress_at: self.slots.idle_since(),
             waiting: self.waiting_for(),
             learning: self.learner.status(),
+            clock: self.slots.clock(),
             dropped: self.out.dropped().clone(),
         }
     }

@@ -2,6 +2,7 @@
 //! primary do it alike. What a primary proposes and when is `proposer`'s.
 
 mod carry;
+mod clock;
 mod repeat;
 mod room;
 mod slot;
@@ -17,7 +18,7 @@ use super::{
     Package, PbftMessage, Phase, Record, ReplicaId, ReplicaSet, Selection, SeqNum, View, Vote,
     VoteTable,
 };
-use crate::{Awaited, MAX_BATCH, Recorded};
+use crate::{Awaited, ClockDifference, MAX_BATCH, Recorded};
 use bytes::Bytes;
 use slot::{Held, Slot, Verdict};
 use std::ops::Bound::{Excluded, Included};
@@ -46,6 +47,8 @@ pub(super) struct Slots<T> {
     parked: BTreeMap<SeqNum, Proposal>,
     /// How long the batches are that are delivered and held, since no stable checkpoint covers them.
     delivered_bytes: usize,
+    /// How our clock differs from a primary's.
+    clock: Option<ClockDifference>,
 }
 
 impl<T: VoteTable> Slots<T> {
@@ -58,6 +61,7 @@ impl<T: VoteTable> Slots<T> {
             votes,
             parked: BTreeMap::new(),
             delivered_bytes: 0,
+            clock: None,
         }
     }
 
@@ -201,6 +205,7 @@ impl<T: VoteTable> Slots<T> {
         if seq <= self.delivered && !self.slots.get(&seq).is_some_and(delivered) {
             return out.drop_message("delivered_otherwise");
         }
+        let time = (!proposal.batch.batch.packages.is_empty()).then_some(proposal.batch.batch.time);
         let slot = self.slots.entry(seq).or_default();
         let known = slot.proposal == Some((view, digest));
         slot.add_body(proposal.batch, false);
@@ -209,6 +214,7 @@ impl<T: VoteTable> Slots<T> {
             slot.proposed_at = at.now;
             slot.verdict = Verdict::Open;
             slot.doubts = proposal.doubts;
+            self.note_time(config, at, seq, from, time, out);
         }
         self.accept(config, at, seq, out);
     }
@@ -232,7 +238,8 @@ impl<T: VoteTable> Slots<T> {
         if !slot.has_body(digest) && !delivered {
             return;
         }
-        if !slot.doubts.is_empty() && !self.is_vouched(config, at, seq, digest) {
+        let doubtful = !slot.doubts.is_empty() || !delivered && slot.is_early(config, at);
+        if doubtful && !self.is_vouched(config, at, seq, digest) {
             return;
         }
         let slot = self.slots.get_mut(&seq).expect("just seen");
@@ -406,6 +413,8 @@ impl<T: VoteTable> Slots<T> {
         }
         let batch = slot.body(digest, config.suite);
         slot.delivered();
+        let time = slot.time.filter(|_| slot.proposal.is_some_and(|(_, d)| d == digest));
+        self.clock = time.map(|time| time.difference(true)).or(self.clock);
         self.delivered_bytes += batch.as_ref().map_or(0, |batch| batch.bytes.len());
         let asked = batch.as_ref().is_some_and(|b| b.batch.checkpoint);
         let checkpoint = asked || seq.0.is_multiple_of(config.settings.checkpoint_interval);

@@ -46,6 +46,8 @@ pub struct Counts {
     left: Family<Label, Counter>,
     /// The last of the causes.
     last_cause: Arc<Mutex<Option<LeaveCause>>>,
+    /// Reports that could not be written.
+    pub unwritten_reports: Counter,
     /// What waits in queues.
     pub queues: Queues,
 }
@@ -182,6 +184,11 @@ impl Metrics {
             ("batches", "Batches that were ordered", &counts.batches),
             ("client_frames", "Frames that came from clients", &counts.client_frames),
             ("replica_frames", "Frames that came from replicas", &counts.replica_frames),
+            (
+                "unwritten_reports",
+                "Reports (status.json) that could not be written",
+                &counts.unwritten_reports,
+            ),
         ] {
             registry.register(name, help, counter.clone());
         }

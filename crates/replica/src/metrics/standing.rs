@@ -62,7 +62,7 @@ fn flag(is: bool) -> f64 {
 
 use Value::{Gauge, Gauges, Maybe, Total, Totals};
 
-const ROWS: [Row; 42] = [
+const ROWS: [Row; 43] = [
     row("replica", "Which replica this is", Gauge(|r| f64::from(r.id))),
     seconds("written", "When this was, since 1970", Gauge(|r| ms(r.written_unix_ms))),
     row(
@@ -114,6 +114,11 @@ const ROWS: [Row; 42] = [
         "learning",
         "1 while it does not vote, since its log was lost",
         Gauge(|r| flag(r.learning.is_some())),
+    ),
+    seconds(
+        "clock_behind",
+        "How far this clock is behind the primary's, as of the last proposal",
+        Maybe(|r| r.clock.as_ref().map(|clock| clock.ahead_ms as f64 / 1e3)),
     ),
     bytes("fetched_block", "Bytes of missed blocks that came", Total(|r| r.fetched_block_bytes)),
     bytes(

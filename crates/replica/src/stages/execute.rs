@@ -425,7 +425,7 @@ pub(crate) fn must_equal(ours: &Checkpoint, certified: &Checkpoint) -> Result<()
     }
 }
 
-/// The time that a batch proposed at `nanos` would carry.
-pub(crate) fn proposal_time(nanos: u64) -> Timestamp {
-    Timestamp(nanos / 1000)
+/// The time that a batch proposed at `nanos` would carry, when the wall clock is so far ahead of that.
+pub(crate) fn proposal_time(nanos: u64, wall_ahead_micros: i64) -> Timestamp {
+    Timestamp((nanos / 1000).saturating_add_signed(wall_ahead_micros))
 }

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tercio_consensus::PersistId;
 use tercio_execution::{Chain, Snapshot};
-use tercio_ledger::{BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, Wal};
+use tercio_ledger::{BlockLog, LedgerError, SnapshotHead, SnapshotStore, Staging, Wal, WalMark};
 use tercio_sync::transfer::message::FetchState;
 use tercio_sync::transfer::{Keep, Piece, Pieces, Server};
 use tercio_types::zoo::{Defence, stands};
@@ -56,6 +56,7 @@ const REST_INSTALLING: u32 = 1;
 /// The write-ahead log, the block log and the snapshots of a replica.
 pub struct LogStage {
     wal: Wal,
+    mark: WalMark,
     pub(super) blocks: BlockLog,
     snapshots: SnapshotStore,
     staging: Staging,
@@ -94,7 +95,7 @@ pub struct LogStage {
 impl LogStage {
     pub(crate) fn new(
         suite: Suite,
-        wal: Wal,
+        (wal, mark): (Wal, WalMark),
         blocks: BlockLog,
         snapshots: SnapshotStore,
         staging: Staging,
@@ -104,6 +105,7 @@ impl LogStage {
         Self {
             suite,
             wal,
+            mark,
             durable,
             durable_next: durable,
             blocks,
@@ -240,6 +242,7 @@ impl LogStage {
             self.sync_blocks(height)?;
             self.blocks.put_certificate(&certificate)?;
             self.blocks.sync_side()?;
+            self.mark.note(self.wal.durable_end())?;
             self.wal.append(0, record)?;
         } else {
             // What a commit could do that came before certificate and blocks were durable.
@@ -424,6 +427,8 @@ impl LogStage {
     pub fn close(&mut self) -> Result<(), NodeError> {
         self.wal.sync()?;
         self.blocks.sync()?;
+        self.mark.note(self.wal.durable_end())?;
+        self.mark.sync()?;
         Ok(())
     }
 

@@ -64,6 +64,8 @@ pub struct OrderStage<P: Protocol> {
     /// Whether there is a queue before execution, of whatever.
     lags: bool,
     tally: Tally,
+    /// How far the wall clock is ahead of the time that this stage is called with, in microseconds.
+    wall_ahead: i64,
     probe: Box<dyn Probe>,
 }
 
@@ -91,6 +93,7 @@ impl<P: Protocol> OrderStage<P> {
             busy: false,
             lags: false,
             tally: Tally::default(),
+            wall_ahead: 0,
             probe: Box::new(NoProbe),
         }
     }
@@ -98,6 +101,13 @@ impl<P: Protocol> OrderStage<P> {
     /// Who looks at what passes from now on.
     pub fn set_probe(&mut self, probe: Box<dyn Probe>) {
         self.probe = probe;
+    }
+
+    /// The wall clock is so many microseconds ahead of the time that this stage is called with: for the
+    /// times of proposals, which no timer goes by.
+    pub fn set_wall_clock(&mut self, ahead_micros: i64) {
+        self.wall_ahead = ahead_micros;
+        self.protocol.set_wall_clock(ahead_micros);
     }
 
     /// Whether clients are refused as busy, since later stages are behind.

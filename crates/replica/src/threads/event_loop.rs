@@ -156,6 +156,7 @@ impl<P: Protocol> LoopThread<P> {
             self.answer_questions();
             self.take_done()?;
             let mut now = self.clock.now();
+            self.order.set_wall_clock(self.clock.wall_ahead());
             let (lent, logs) = (self.execute.is_lent(), self.log.queued() > LOG_QUEUE / 2);
             self.order.set_busy(lent || logs);
             // While execution is lent, what is for it waits here: others hand on what was executed long

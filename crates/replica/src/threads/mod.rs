@@ -40,6 +40,7 @@ use reporter::{Facts, Reporter, questions};
 use rest::Rest;
 use scrape::Scrape;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -91,6 +92,14 @@ impl Clock {
 
     fn now(&self) -> Instant {
         Instant(self.base) + (Self::monotonic() - self.start)
+    }
+
+    /// How far the wall clock is ahead of that, in microseconds: it was set since, or the machine
+    /// slept.
+    fn wall_ahead(&self) -> i64 {
+        let wall = i128::try_from(Self::since_1970().as_micros()).unwrap_or(i128::MAX);
+        let ahead = wall - i128::from(self.now().0 / 1000);
+        i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX })
     }
 }
 
@@ -172,6 +181,15 @@ impl ReplicaHandle {
     #[must_use]
     pub fn report(&self) -> ReplicaReport {
         self.reporter.report()
+    }
+
+    /// Writes that as `status.json` into the replica's home, and gives it. A failure is counted, and
+    /// changes nothing: no promise stands on this file.
+    ///
+    /// # Errors
+    /// The second value says why it could not be written.
+    pub fn write_report(&self, home: &Path) -> (ReplicaReport, std::io::Result<()>) {
+        self.reporter.write(home)
     }
 
     /// Where it answers for metrics, if it does.

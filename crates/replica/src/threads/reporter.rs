@@ -86,6 +86,16 @@ impl Reporter {
         self.complete(&self.status())
     }
 
+    /// Writes what the replica says of itself into its home; a failure is counted.
+    pub(super) fn write(&self, home: &Path) -> (ReplicaReport, io::Result<()>) {
+        let report = self.report();
+        let written = report.write(home);
+        if written.is_err() {
+            self.metrics.counts.unwritten_reports.inc();
+        }
+        (report, written)
+    }
+
     /// Takes note for the metrics of how it stands, if the loop answers within this time; otherwise
     /// they go on saying what was noted last, and when that was.
     pub(super) fn note_within(&self, patience: Duration) {
@@ -112,6 +122,7 @@ impl Reporter {
             operations: counts.operations.get(),
             packages: counts.packages.get(),
             batches: counts.batches.get(),
+            unwritten_reports: counts.unwritten_reports.get(),
             view_change_cause: counts.last_cause().map(|cause| cause.to_string()),
             queues: counts.queues.lengths().map(|(name, n)| (name.to_owned(), n)).collect(),
             ..ReplicaReport::of(status)

@@ -41,6 +41,8 @@ mod f48;
 mod f51;
 mod f52;
 mod f65;
+mod f63;
+mod f64;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -124,6 +126,8 @@ faults! {
     f51 "a log that went back" F51AskAfterRestart,
     f52 "execution halts" F52OrderAhead,
     f65 "numbers far ahead" F65FarNumbers,
+    f63 "clocks that are wrong" F63JudgeTime,
+    f64 "a write-ahead log that was cut" F64MarkLog,
 }
 
 /// The fault of a number.

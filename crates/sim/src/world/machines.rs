@@ -115,6 +115,12 @@ impl<P: Simulated> World<P> {
         self.repair.insert(id, pause);
     }
 
+    /// Sets a machine's clock: so many microseconds ahead of the time of the world.
+    pub fn set_clock(&mut self, id: ReplicaId, ahead_micros: i64) {
+        self.trace.note(self.now, format_args!("{id:?} has its clock {ahead_micros} us ahead"));
+        self.host_mut(id).set_clock(ahead_micros);
+    }
+
     /// Replaces a machine's disk; the machine is down.
     pub fn replace_disk(&mut self, id: ReplicaId, disk: Disk) {
         self.host_mut(id).replace_disk(disk);

@@ -1,7 +1,7 @@
 //! Networks of four and more, in every state that `status` tells apart.
 
 use super::*;
-use tercio_replica::report::{DroppedReport, Peer, TransferReport, Waiting};
+use tercio_replica::report::{ClockReport, DroppedReport, Peer, TransferReport, Waiting};
 
 fn up(id: u16) -> ReplicaReport {
     ReplicaReport { id, checkpoint_height: 1, ..ReplicaReport::default() }
@@ -51,9 +51,65 @@ fn missing_replicas_are_named_with_what_that_means() {
     let two = four(&[down, silent]);
     assert_eq!(
         two.sentences[1..],
-        ["replica 3 does not answer since 3.0 s (process 77 is there)", TWO_LEFT]
+        [
+            "replica 3 does not answer since 3.0 s (process 77 is there: it hangs, or it cannot \
+             write status.json, which its messages say)",
+            TWO_LEFT
+        ]
     );
     assert!(!two.works);
+}
+
+/// A replica that cannot write its report is heard by the others, after what it wrote last.
+#[test]
+fn one_that_cannot_write_its_report_votes_all_the_same() {
+    let hears = |heard_ms| {
+        let peer = Peer { id: 3, linked: true, since_ms: 90_000, heard_ms, problem: None };
+        state(ReplicaReport { peers: vec![peer], ..up(0) })
+    };
+    let here = [hears(Some(100))];
+    for (old, words) in [
+        (State::Silent { since_ms: 60_000, pid: 7, height: 5 }, "is 60 s old"),
+        (State::Down { since_ms: 60_000, height: 5 }, "is 60 s old"),
+        (State::NeverRan, "cannot be read"),
+    ] {
+        let seen = old.unreported(3, here.iter()).expect("it is heard");
+        let network = four(&[seen]);
+        assert!(network.works && network.voting == 4, "{:?}", network.sentences);
+        assert!(network.sentences[0].contains(words), "{:?}", network.sentences);
+        assert!(network.sentences[0].starts_with("replica 3 works"), "{:?}", network.sentences);
+    }
+    // It was heard until it hung, or ended, and not since.
+    let gone = State::Silent { since_ms: 2500, pid: 7, height: 5 };
+    assert!(gone.unreported(3, [hears(Some(2400))].iter()).is_none());
+    assert!(State::NeverRan.unreported(3, [state(up(0))].iter()).is_none());
+    assert!(state(up(3)).unreported(3, here.iter()).is_none());
+}
+
+/// A clock that differs is named with its replica, and many of them as what they are.
+#[test]
+fn clocks_that_differ_are_named() {
+    let clock = |id, ahead_ms, refused, decided| {
+        let clock = Some(ClockReport { primary: 0, ahead_ms, refused, decided });
+        state(ReplicaReport { clock, ..up(id) })
+    };
+    let usual = four(&[clock(2, -4000, false, true), clock(3, 300, false, true)]);
+    assert_eq!(usual.sentences, [WELL], "a proposal that was long under way is no wrong clock");
+    for (state, words) in [
+        (
+            clock(3, 60_000, true, true),
+            "replica 3: this replica's clock is 60 s behind the others'",
+        ),
+        (clock(3, 60_000, true, false), "replica 3: it refuses what replica 0 proposed"),
+        (clock(3, -60_000, false, true), "replica 3: this replica's clock is 60 s ahead of that"),
+    ] {
+        let one = four(&[state]);
+        assert!(one.sentences[0].starts_with(words), "{:?}", one.sentences);
+        assert_eq!(one.sentences.len(), 2, "{:?}", one.sentences);
+        assert!(one.works && one.voting == 4);
+    }
+    let two = four(&[clock(2, 60_000, true, false), clock(3, 60_000, true, false)]);
+    assert!(two.sentences[2].contains("2 replicas differ, and at most 1 may"), "{two:?}");
 }
 
 /// Of more replicas than faults ask for, more may fail; never more than f are promised.
@@ -401,7 +457,7 @@ fn a_learner_that_votes_from_the_next_view_on_counts_for_that() {
     // More than may be: nothing that an operator brings back ends that.
     let two = network(vec![state(up(0)), state(up(1)), learner(2, false), learner(3, false)]);
     let last = two.sentences.last().unwrap();
-    assert!(!two.works && last.contains("2 replicas lost their logs"), "{last}");
+    assert!(!two.works && last.contains("cannot go on by itself: 2 of 4 replicas learn"), "{last}");
 }
 
 /// Whoever asks right after the start gets reports of replicas that have no links yet.

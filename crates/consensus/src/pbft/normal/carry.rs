@@ -60,6 +60,8 @@ impl<T: VoteTable> Slots<T> {
             slot.proposal = Some((at.view, digest));
             slot.proposed_at = at.now;
             slot.doubts.clear();
+            // Rule N8: what others prepared is not judged again.
+            slot.time = None;
             slot.verdict = Verdict::Good;
         }
     }

@@ -1,5 +1,6 @@
 //! What is known of one sequence number.
 
+use super::clock::Proposed;
 use crate::Instant;
 use crate::protocol::MAX_PREPREPARED;
 use bytes::Bytes;
@@ -82,6 +83,8 @@ pub(super) struct Slot {
     pub(super) committed: Option<Digest>,
     /// Bodies of proposals.
     pub(super) bodies: Vec<Held>,
+    /// The time of the proposal, when it came as one in this view and has packages.
+    pub(super) time: Option<Proposed>,
     /// Clients in the proposal whose MACs fail for us: we vote only when others vouch for it.
     pub(super) doubts: Vec<ClientId>,
     /// The application's word on the proposal, when it is asked.

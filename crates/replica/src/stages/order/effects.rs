@@ -80,7 +80,7 @@ impl<P: Protocol> OrderStage<P> {
                     self.reject(client, first.0, reason, again, out);
                 }
                 Effect::BuildProposal(packages) => {
-                    let time = proposal_time(now.0);
+                    let time = proposal_time(now.0, self.wall_ahead);
                     out.execute.push_back(ToExecute::Build { packages, time });
                 }
                 Effect::ValidateProposal { seq, batch } => {
