@@ -16,6 +16,7 @@
 
 mod commits;
 pub mod config;
+mod descriptors;
 mod error;
 mod home;
 mod layout;
