@@ -58,6 +58,7 @@ mod inbox;
 mod link;
 mod look;
 mod outbox;
+mod proof;
 mod settings;
 mod transport;
 

@@ -19,8 +19,8 @@ fn dial(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A hello as the documentation gives it, and room for the Noise message behind it.
-fn opening(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
+/// A hello as the documentation gives it.
+fn hello(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
     let number = |who| match who {
         Principal::Replica(id) => (0, u64::from(id.0)),
         Principal::Client(id) => (1, id.0),
@@ -36,8 +36,12 @@ fn opening(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
     protocol.resize(24, 0);
     out.extend(protocol);
     out.extend([1, 0, 0, 0, 0, 0, 0, 0]);
-    out.extend([0x42; 48]);
     out
+}
+
+/// A hello, and a proof and a Noise message that nobody computed.
+fn opening(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
+    [hello(plan, from, to), vec![0x42; 16 + 48]].concat()
 }
 
 fn lone_replica(limits: Limits) -> (Plan, Node, SocketAddr) {
@@ -81,7 +85,7 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
     theirs.0[8] = 9;
     let other_version = Refusal::WrongVersion { wire: 9, protocol: PROTOCOL_VERSION };
     let older = Refusal::WrongVersion { wire: WIRE_VERSION, protocol: 2 };
-    let named = "the peer speaks wire 2 and protocol 2, this build 2 and 4";
+    let named = "the peer speaks wire 2 and protocol 2, this build 2 and 5";
     assert!(older.to_string().contains(named), "{older}");
     let cases = [
         (bent(4, 9), Some(1), other_version),
@@ -104,7 +108,14 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         (vec![0; 3], None, Refusal::Garbage),
     ];
     for (i, (bytes, status, reason)) in cases.into_iter().enumerate() {
-        let answer = exchange(&mut node, address, &bytes);
+        let mut answer = exchange(&mut node, address, &bytes);
+        if reason == Refusal::BadProof {
+            let challenge: Vec<u8> = answer.drain(..24).collect();
+            assert_eq!(
+                challenge[..8],
+                [b"TRCO", &[WIRE_VERSION, PROTOCOL_VERSION, 0, 0][..]].concat()
+            );
+        }
         let expected: Vec<u8> = match status {
             Some(status) => {
                 let head = [WIRE_VERSION, PROTOCOL_VERSION, status, 0];
@@ -171,7 +182,15 @@ fn a_listener_without_the_secret_is_not_believed() {
     let mut dialler = Node::client(1, &plan);
     let answers: [(Vec<u8>, Refusal); 3] = [
         (
-            [b"TRCO", &[WIRE_VERSION, PROTOCOL_VERSION, 0, 0][..], &[0x42; 48]].concat(),
+            [
+                b"TRCO",
+                &[WIRE_VERSION, PROTOCOL_VERSION, 0, 0][..],
+                &[0x42; 16],
+                b"TRCO",
+                &[WIRE_VERSION, PROTOCOL_VERSION, 0, 0],
+                &[0x42; 48],
+            ]
+            .concat(),
             Refusal::BadProof,
         ),
         ([b"TRCO", &[9, 8, 1, 0][..]].concat(), Refusal::WrongVersion { wire: 9, protocol: 8 }),
@@ -200,7 +219,7 @@ fn a_handshake_cut_short_or_dragged_out_ends() {
     // However slow the machine is, none of these is late.
     let (plan, mut node, address) = lone_replica(with(Duration::from_secs(3600)));
     let good = opening(&plan, client(1), replica(0));
-    for len in [0, 1, 5, 63, 64, 111] {
+    for len in [0, 1, 5, 63, 64, 95, 96, 111, 159] {
         let broken = node.counter("handshake_broken_off");
         let mut stream = dial(address);
         stream.write_all(&good[..len]).unwrap();
@@ -226,9 +245,14 @@ fn a_recorded_handshake_is_no_link() {
     let recorder = std::thread::spawn(move || {
         let (mut dialler, _) = tap.accept().unwrap();
         let mut replica = dial(real);
-        let (mut opening, mut answer, mut confirm) = ([0; 144], [0; 56], [0; 16]);
-        dialler.read_exact(&mut opening).unwrap();
-        replica.write_all(&opening).unwrap();
+        let (mut opening, mut answer, mut confirm) = ([0; 96 + 64], [0; 56], [0; 16]);
+        dialler.read_exact(&mut opening[..96]).unwrap();
+        replica.write_all(&opening[..96]).unwrap();
+        let mut challenge = [0; 24];
+        replica.read_exact(&mut challenge).unwrap();
+        dialler.write_all(&challenge).unwrap();
+        dialler.read_exact(&mut opening[96..]).unwrap();
+        replica.write_all(&opening[96..]).unwrap();
         replica.read_exact(&mut answer).unwrap();
         dialler.write_all(&answer).unwrap();
         dialler.read_exact(&mut confirm).unwrap();
