@@ -28,6 +28,10 @@ const MIN_SERVE_BYTES: u64 = 1 << 20;
 /// client that has one in flight, so that replicas stay awake for the next.
 const POLL: Duration = Duration::from_micros(200);
 const MAX_POLL_US: u64 = 10_000;
+/// After how long without a link to another replica, and after which pause at most, it is dialled
+/// again: about a second after a cut is over all links are there.
+const DIAL_TIMEOUT: Duration = Duration::from_millis(750);
+const REDIAL_MAX: Duration = Duration::from_millis(250);
 /// More threads than any machine has cores to spare for a replica.
 const MAX_VERIFY_THREADS: usize = 64;
 
@@ -368,7 +372,12 @@ impl ReplicaConfig {
             listen: listen.into(),
             data: Data::Memory(MemStorage::default()),
             layout: Layout::default(),
-            limits: Limits { poll: POLL, ..Limits::default() },
+            limits: Limits {
+                poll: POLL,
+                dial_timeout: DIAL_TIMEOUT,
+                redial_max: REDIAL_MAX,
+                ..Limits::default()
+            },
             metrics: None,
         }
     }
