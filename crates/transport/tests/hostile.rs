@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use tercio_transport::{
-    DialError, Limits, PROTOCOL_VERSION, ProtocolName, Refusal, TransportEvent,
+    DialError, Disconnect, Limits, PROTOCOL_VERSION, ProtocolName, Refusal, TransportEvent,
 };
 use tercio_types::{Principal, ReplicaId};
 use tercio_wire::WIRE_VERSION;
@@ -42,6 +42,15 @@ fn hello(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
 /// A hello, and a proof and a Noise message that nobody computed.
 fn opening(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
     [hello(plan, from, to), vec![0x42; 16 + 48]].concat()
+}
+
+/// Connects from another address of this machine.
+fn dial_from(from: &str, to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+    connect(&socket, &to).unwrap();
+    socket.into()
 }
 
 fn lone_replica(limits: Limits) -> (Plan, Node, SocketAddr) {
@@ -296,6 +305,94 @@ fn links_of_clients_are_bounded() {
     });
     drop(one);
     drive(&mut [&mut node, &mut two, &mut three], "room again", |n| n[2].connects() == 1);
+}
+
+/// Whoever holds one key takes one place, and an idle client's place goes to who needs it.
+#[test]
+fn an_idle_client_gives_way_when_all_places_are_taken() {
+    let limits = Limits { max_clients: 2, client_idle: Duration::ZERO, ..Limits::default() };
+    let (plan, mut node, _) = lone_replica(limits);
+    let (mut one, mut two) = (Node::client(1, &plan), Node::client(2, &plan));
+    drive(&mut [&mut node, &mut one], "the first", |n| n[0].connects() == 1);
+    drive(&mut [&mut node, &mut two], "the second", |n| n[0].connects() == 2);
+    one.transport.send(replica(0), frame(1, 10)).unwrap();
+    drive(&mut [&mut node, &mut one], "the first speaks", |n| {
+        !n[0].frames_from(client(1)).is_empty()
+    });
+    let mut three = Node::client(3, &plan);
+    drive(&mut [&mut node, &mut three], "a third", |n| {
+        n[1].connects() == 1 && n[0].connects() == 3
+    });
+    let idle = TransportEvent::Disconnected(client(2), Disconnect::Idle);
+    assert!(node.events.contains(&idle), "{:?}", node.events);
+    assert!(node.transport.is_connected(client(1)) && node.transport.is_connected(client(3)));
+    assert_eq!(node.counter("link_idle"), 1);
+}
+
+/// What was recorded of an earlier connection, or made up, is refused before anything is computed on
+/// the curve, and costs the identity that it names nothing.
+#[test]
+fn without_a_proof_nothing_is_computed_and_nobody_pays() {
+    let (plan, mut node, address) = lone_replica(Limits::default());
+    for _ in 0..100 {
+        let answer = exchange(&mut node, address, &opening(&plan, client(1), replica(0)));
+        assert_eq!((answer.len(), answer[24 + 6]), (24 + 8, 8), "a challenge and a refusal");
+    }
+    assert_eq!(node.counter("bad_proof"), 100);
+    // An identity is granted fewer handshakes at once than that.
+    let mut honest = Node::client(1, &plan);
+    drive(&mut [&mut node, &mut honest], "the client itself", |n| n[1].connects() == 1);
+    assert_eq!((rejections(&honest), node.counter("too_often")), (vec![], 0));
+}
+
+/// One admitted key buys a bounded number of handshakes; others have their own.
+#[test]
+fn who_opens_links_too_often_is_told_to_wait() {
+    let (plan, mut node, _) = lone_replica(Limits::default());
+    let mut told = false;
+    let end = common::now() + PATIENCE;
+    while !told {
+        assert!(common::now() < end, "never told, and {} links", node.connects());
+        let mut again = Node::client(1, &plan);
+        drive(&mut [&mut node, &mut again], "an outcome", |n| {
+            n[1].connects() == 1 || !rejections(n[1]).is_empty()
+        });
+        told = rejections(&again) == [Refusal::TooOften];
+    }
+    assert!(node.connects() >= 64, "a burst is granted: {}", node.connects());
+    let mut other = Node::client(2, &plan);
+    drive(&mut [&mut node, &mut other], "another", |n| n[1].connects() == 1);
+}
+
+/// A flood of connections evicts its own: who comes from another address keeps its place.
+#[test]
+fn a_flood_from_one_address_evicts_itself() {
+    // The members are elsewhere, or their address would be precious.
+    let (mut plan, mut sockets) = plan(1);
+    let address = plan.addresses[0];
+    plan.addresses[0] = "192.0.2.1:1".parse().unwrap();
+    let limits = Limits { max_half_open: 8, ..Limits::default() };
+    let mut node = Node::new(replica(0), &plan, Some(sockets.swap_remove(0).into()), limits);
+    let lone = dial_from("127.0.0.2", address);
+    drive(&mut [&mut node], "the lone one", |n| {
+        n[0].turn();
+        true
+    });
+    let flood: Vec<TcpStream> = (0..60).map(|_| dial(address)).collect();
+    drive(&mut [&mut node], "evictions", |n| n[0].counter("half_open_evicted") == 53);
+    // It is still listened to.
+    let mut lone = lone;
+    lone.write_all(&hello(&plan, client(1), replica(0))).unwrap();
+    let mut challenge = [0; 24];
+    lone.set_nonblocking(true).unwrap();
+    drive(&mut [&mut node], "a challenge", |_| match lone.read(&mut challenge) {
+        Ok(n) => {
+            assert_eq!(n, 24, "it was evicted");
+            true
+        }
+        Err(_) => false,
+    });
+    drop(flood);
 }
 
 #[test]
