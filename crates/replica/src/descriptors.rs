@@ -22,6 +22,7 @@
 use crate::StartError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tercio_transport::Limits;
+use tercio_types::zoo::{Defence, stands};
 
 /// An event queue, a counter that wakes it, and the socket that listens.
 const LOOP: usize = 3;
@@ -63,6 +64,9 @@ pub(crate) fn bound_links(
     metrics: bool,
 ) -> Result<(), StartError> {
     let Some(limit) = raise() else { return Ok(()) };
+    if !stands(Defence::F57KeepDescriptors) {
+        return Ok(());
+    }
     let kept = open() + LOOP + FILES + PEER * peers + if metrics { METRICS } else { 0 };
     divide(limits, limit, kept)
 }

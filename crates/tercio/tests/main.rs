@@ -5,6 +5,7 @@ mod clients;
 mod common;
 mod crashes;
 mod demo;
+mod descriptors;
 mod metrics;
 mod network;
 mod numbers;

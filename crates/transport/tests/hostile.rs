@@ -329,20 +329,38 @@ fn an_idle_client_gives_way_when_all_places_are_taken() {
     assert_eq!(node.counter("link_idle"), 1);
 }
 
+/// Made-up handshakes in the name of client 1, more than an identity is granted at once; how many
+/// were counted against it.
+fn made_up_handshakes() -> (Plan, Node, u64) {
+    let (plan, mut node, address) = lone_replica(Limits::default());
+    for _ in 0..1000 {
+        let answer = exchange(&mut node, address, &opening(&plan, client(1), replica(0)));
+        assert_eq!(answer.len(), 24 + 8, "a challenge and a refusal");
+        if node.counter("too_often") > 0 {
+            break;
+        }
+    }
+    let counted = node.counter("too_often");
+    (plan, node, counted)
+}
+
 /// What was recorded of an earlier connection, or made up, is refused before anything is computed on
 /// the curve, and costs the identity that it names nothing.
 #[test]
-fn without_a_proof_nothing_is_computed_and_nobody_pays() {
-    let (plan, mut node, address) = lone_replica(Limits::default());
-    for _ in 0..100 {
-        let answer = exchange(&mut node, address, &opening(&plan, client(1), replica(0)));
-        assert_eq!((answer.len(), answer[24 + 6]), (24 + 8, 8), "a challenge and a refusal");
-    }
-    assert_eq!(node.counter("bad_proof"), 100);
-    // An identity is granted fewer handshakes at once than that.
+fn f58_without_a_proof_nothing_is_computed_and_nobody_pays() {
+    let (plan, mut node, counted) = made_up_handshakes();
+    assert_eq!((counted, node.counter("bad_proof")), (0, 1000));
     let mut honest = Node::client(1, &plan);
     drive(&mut [&mut node, &mut honest], "the client itself", |n| n[1].connects() == 1);
     assert_eq!((rejections(&honest), node.counter("too_often")), (vec![], 0));
+}
+
+#[cfg(feature = "zoo")]
+#[test]
+fn f58_without_the_defence() {
+    use tercio_types::zoo::{Defence, without};
+    let (.., counted) = without(Defence::F58ProofFirst, made_up_handshakes);
+    assert!(counted > 0, "the client pays for what others made up");
 }
 
 /// One admitted key buys a bounded number of handshakes; others have their own.

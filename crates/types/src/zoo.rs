@@ -91,6 +91,8 @@ switches! {
         F53FootprintBinds "an operation may touch what it did not declare",
         F54PanicsAbort "an operation that panics takes its replica along",
         F55ResultsByChain "copies of results are taken as they come",
+        F57KeepDescriptors "links may take all descriptors",
+        F58ProofFirst "handshakes are answered without a proof",
     }
 }
 

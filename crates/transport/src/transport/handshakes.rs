@@ -12,6 +12,7 @@ use mio::{Interest, Token};
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Instant;
+use tercio_types::zoo::{Defence, stands};
 use tercio_types::{Principal, ReplicaId};
 
 impl Transport {
@@ -88,7 +89,8 @@ impl Transport {
         };
         let key = self.proofs.key(&self.identity, from);
         // Nothing above a microsecond is done for whoever has not shown this.
-        let answered = if !key.is_some_and(|key| said.is_proven_by(opening, key)) {
+        let is_proven = key.is_some_and(|key| said.is_proven_by(opening, key));
+        let answered = if !is_proven && stands(Defence::F58ProofFirst) {
             Err(Refusal::BadProof)
         } else if !self.has_room(from, now) {
             Err(Refusal::TooManyLinks)

@@ -1,12 +1,14 @@
 //! A relay between two ends of a link, which swallows bytes when told so: a cut that no socket
 //! notices.
 
-use super::PATIENCE;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
+
+/// Only against a hang.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct State {
