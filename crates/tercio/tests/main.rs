@@ -13,5 +13,6 @@ mod operators;
 mod prism;
 mod schemes;
 mod status;
+mod strangers;
 mod transfer;
 mod usage;

@@ -1,5 +1,6 @@
 //! A relay between two ends of a link, which swallows bytes when told so: a cut that no socket
 //! notices.
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
