@@ -24,13 +24,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tercio_transport::Limits;
 use tercio_types::zoo::{Defence, stands};
 
-/// An event queue, a counter that wakes it, and the socket that listens.
-const LOOP: usize = 3;
+/// An event queue, a counter that wakes it, the socket that listens, and a connection that takes the
+/// place of another.
+const LOOP: usize = 4;
 /// Four directories with a few files open for writing and one for reading each, files that are
 /// handed from thread to thread, and what is opened for a moment.
 const FILES: usize = 24;
-/// An event queue, a counter that wakes it, the socket that listens, and the connections.
-const METRICS: usize = 19;
+/// The same, with the connections.
+const METRICS: usize = 20;
 /// The link, and another attempt to open it.
 const PEER: usize = 2;
 /// The least that is left to those who connect.

@@ -69,8 +69,15 @@ fn heartbeats_keep_an_idle_link_and_clients_need_none() {
     assert!(zero.frames_from(replica(1)).is_empty(), "heartbeats are no frames");
 }
 
-/// An attempt whose bytes were swallowed is not waited for, and goes on beside the next: whichever
-/// comes through is taken.
+/// Where no attempt comes through as fast as wished, the first goes on beside the others.
+#[test]
+fn a_slow_attempt_is_let_go_on() {
+    let limits = Limits { dial_timeout: Duration::ZERO, ..quick() };
+    let (_, _relay, mut zero, mut one) = pair(&limits);
+    drive(&mut [&mut zero, &mut one], "a link", |n| linked(n));
+}
+
+/// An attempt whose bytes were swallowed is not waited for.
 #[test]
 fn an_attempt_that_was_swallowed_holds_up_no_other() {
     let limits = Limits { handshake_timeout: Duration::from_secs(3600), ..quick() };

@@ -71,7 +71,9 @@ impl Strangers {
     /// After a turn: whether the links were busy in it.
     pub(super) fn rest(&mut self, busy: bool) {
         let took = std::mem::take(&mut self.took);
-        self.rests_until = (busy && !took.is_zero()).then(|| now() + REST * took);
+        if !took.is_zero() {
+            self.rests_until = busy.then(|| now() + REST * took);
+        }
     }
 }
 
@@ -172,5 +174,29 @@ impl Transport {
         for slot in its.iter().take(its.len().saturating_sub(1)) {
             self.with_link(*slot, || now, |_, _, _| Err(End::Evicted));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_wait_three_times_as_long_as_they_took_while_links_are_busy() {
+        let (begin, hour) = (now(), Duration::from_secs(3600));
+        let mut strangers = Strangers::default();
+        assert_eq!(strangers.due(None, begin), None, "there is nothing to do");
+        assert_eq!(strangers.due(Some(begin), begin), Some(begin));
+        strangers.took = hour;
+        strangers.rest(true);
+        // Turns in which nothing was done for them do not end that.
+        strangers.rest(true);
+        strangers.rest(false);
+        strangers.waiting.push_back(1);
+        let due = strangers.due(Some(begin), begin).unwrap();
+        assert!(due >= begin + 3 * hour, "{:?}", due - begin);
+        strangers.took = hour;
+        strangers.rest(false);
+        assert_eq!(strangers.due(None, begin), Some(begin), "nobody else wants the time");
     }
 }
