@@ -487,6 +487,13 @@ pub trait Protocol: Send {
         None
     }
 
+    /// A link to this replica is open again: what was on its way between the two may be lost. Asked
+    /// for its deadline after that, the protocol may say where it stands, so that who is behind, on
+    /// either side, is soon level.
+    fn on_link(&mut self, peer: ReplicaId, now: Instant) {
+        let _ = (peer, now);
+    }
+
     /// After how long a client that was declined as too much may retry.
     fn retry_after(&self) -> Duration {
         Duration::from_millis(20)

@@ -27,6 +27,10 @@ use tercio_types::{ReplicaId, ReplicaSet};
 /// How long a replica busy-polls for frames after one came (`[links] poll_us`): about one request of a
 /// client that has one in flight, so that replicas stay awake for the next.
 const POLL: Duration = Duration::from_micros(200);
+/// After how long without a link to another replica, and after which pause at most, it is dialled
+/// again: about a second after a cut is over all links are there.
+const DIAL_TIMEOUT: Duration = Duration::from_millis(750);
+const REDIAL_MAX: Duration = Duration::from_millis(250);
 
 /// Where a replica writes.
 #[derive(Clone, Debug)]
@@ -391,7 +395,12 @@ impl ReplicaConfig {
             listen: listen.into(),
             data: Data::Memory(MemStorage::default()),
             layout: Layout::default(),
-            limits: Limits { poll: POLL, ..Limits::default() },
+            limits: Limits {
+                poll: POLL,
+                dial_timeout: DIAL_TIMEOUT,
+                redial_max: REDIAL_MAX,
+                ..Limits::default()
+            },
             metrics: None,
         }
     }

@@ -173,6 +173,17 @@ pub enum StartError {
     /// The system gives no thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+    /// The process may open too few files for its own and for the links to the other replicas.
+    #[error(
+        "this process may open {limit} files, and its logs and the links to the other replicas need \
+         {needed}; run it after `ulimit -n {needed}` or more (LimitNOFILE= of systemd)"
+    )]
+    TooFewDescriptors {
+        /// The limit.
+        limit: usize,
+        /// The least that is enough.
+        needed: usize,
+    },
 }
 
 impl NodeError {

@@ -16,6 +16,7 @@
 
 mod commits;
 pub mod config;
+mod descriptors;
 mod entry;
 mod error;
 mod home;

@@ -9,6 +9,7 @@ mod clients;
 mod clock;
 mod common;
 mod configuration;
+mod cuts;
 mod executors;
 mod genesis;
 mod hostile;
@@ -18,6 +19,8 @@ mod node;
 mod overtaken;
 mod power;
 mod pressure;
+#[path = "../../transport/tests/common/relay.rs"]
+mod relay;
 mod repair;
 mod replies;
 mod restored;

@@ -46,6 +46,8 @@ pub(crate) struct Dial {
     pub(crate) to: ReplicaId,
     pub(crate) address: String,
     pub(crate) stage: Stage,
+    /// An older attempt that goes on beside the newer ones.
+    pub(crate) patient: Option<usize>,
     pub(crate) last_error: Option<DialError>,
     /// The pause before the next attempt.
     pause: Duration,
@@ -55,11 +57,19 @@ pub(crate) struct Dial {
 
 impl Dial {
     pub(crate) fn new(to: ReplicaId, address: String, now: Instant, pause: Duration) -> Self {
-        Self { to, address, stage: Stage::Waiting(now), last_error: None, pause, attempts: 0 }
+        Self {
+            to,
+            address,
+            stage: Stage::Waiting(now),
+            patient: None,
+            last_error: None,
+            pause,
+            attempts: 0,
+        }
     }
 
-    /// Plans the next attempt. The pauses have no jitter: replicas dial a few others each, and the
-    /// same run should do the same. A link that held for longer than the longest pause starts
+    /// Plans the next attempt, after a pause with jitter, so that replicas that lost each other at the
+    /// same time do not dial at the same time. A link that held for longer than the longest pause starts
     /// afresh; one that breaks at once does not (two processes under one id would otherwise throw
     /// each other out fifty times a second).
     pub(crate) fn again(
@@ -71,8 +81,14 @@ impl Dial {
         if held.is_some_and(|held| held > max) {
             self.pause = min;
         }
-        self.stage = Stage::Waiting(now + self.pause);
+        self.stage = Stage::Waiting(now + jitter(self.pause));
         self.pause = self.pause.saturating_mul(2).min(max);
+        self.attempts += 1;
+    }
+
+    /// Plans the next attempt after one that has taken its time already: the pause does not grow.
+    pub(crate) fn again_soon(&mut self, now: Instant, pause: Duration) {
+        self.stage = Stage::Waiting(now + jitter(pause));
         self.attempts += 1;
     }
 
@@ -82,6 +98,16 @@ impl Dial {
             Stage::Resolving | Stage::Link(_) => None,
         }
     }
+}
+
+/// Three to five quarters of a pause.
+fn jitter(pause: Duration) -> Duration {
+    let mut random = [0];
+    // Without randomness there is no jitter.
+    if getrandom::fill(&mut random).is_err() {
+        return pause;
+    }
+    pause * 3 / 4 + pause * u32::from(random[0]) / 512
 }
 
 /// The outcome of a name's lookup.

@@ -109,6 +109,9 @@ pub enum Refusal {
     /// As many clients as allowed are linked.
     #[error("the listener has as many links to clients as it allows")]
     TooManyLinks,
+    /// The dialler has opened links too often.
+    #[error("the dialler opens links too often: it is to wait")]
+    TooOften,
     /// Replicas dial those with lower ids only.
     #[error("a replica dials those with lower ids only")]
     WrongDirection,
@@ -136,6 +139,7 @@ impl Refusal {
             Self::UnknownId => "unknown_id",
             Self::NotForMe => "not_for_me",
             Self::TooManyLinks => "too_many_links",
+            Self::TooOften => "too_often",
             Self::WrongDirection => "wrong_direction",
             Self::BadProof => "bad_proof",
             Self::Garbage => "garbage",
@@ -171,6 +175,12 @@ pub enum Disconnect {
     /// The same peer opened a newer one.
     #[error("a newer link of the same peer took its place")]
     Replaced,
+    /// Nothing came from the replica for too long, not even a heartbeat.
+    #[error("nothing came from the peer, not even a heartbeat")]
+    Silent,
+    /// All places of clients were taken, this client had been idle the longest, and another came.
+    #[error("the client was idle, and another needed its place")]
+    Idle,
     /// The system reports an error.
     #[error("{0}")]
     Io(io::ErrorKind),
@@ -186,6 +196,8 @@ impl Disconnect {
         match self {
             Self::Closed => "link_closed",
             Self::Replaced => "link_replaced",
+            Self::Silent => "link_silent",
+            Self::Idle => "link_idle",
             Self::Io(_) => "link_io_error",
             Self::Frame(FrameError::TooLong { .. }) => "frame_too_long",
             Self::Frame(FrameError::Header(_)) => "bad_frame_header",

@@ -6,9 +6,9 @@ use crate::{ProtocolName, Refusal};
 use snow::HandshakeState;
 use std::ops::Range;
 use std::sync::Arc;
-use tercio_crypto::{SecretKey, agreement};
+use tercio_crypto::{MacKey, SecretKey, agreement};
 use tercio_types::{
-    ChainId, ClientId, MAX_PROTOCOL_NAME, Membership, Principal, PublicKey, ReplicaId, Suite,
+    ChainId, ClientId, MAX_PROTOCOL_NAME, Membership, Principal, PublicKey, ReplicaId, Suite, Tag,
 };
 use tercio_wire::WIRE_VERSION;
 
@@ -16,11 +16,19 @@ use tercio_wire::WIRE_VERSION;
 /// handshake, ordering, execution. Any other is refused. Version 1 knew no operations of the engine
 /// itself: it answers one that adds a client with 'not supported', where others add it, and has
 /// another state from there on. Version 2 takes a primary's proposal for its vote, and its primaries
-/// send no other. Version 3 does not say which ordering protocol it runs.
+/// send no other. Version 3 does not say which ordering protocol it runs. Version 4 asks for no proof
+/// before it computes on the curve, knows no heartbeats, and takes keys and ECDSA signatures in more
+/// than one form.
 pub const PROTOCOL_VERSION: u8 = 5;
 
 /// The bytes of a hello.
-const HELLO: usize = 96;
+pub(crate) const HELLO: usize = 96;
+/// The random bytes of a challenge, which are new for each connection.
+const NONCE: usize = 16;
+/// The bytes of a challenge.
+pub(crate) const CHALLENGE: usize = ANSWER_HEAD + NONCE;
+/// The bytes of a dialler's proof.
+const PROOF: usize = 16;
 /// Where a hello has the ordering protocol's name, the fault model, and how many records of epochs
 /// follow, which is none.
 const PROTOCOL: Range<usize> = 64..64 + MAX_PROTOCOL_NAME;
@@ -34,9 +42,45 @@ pub(crate) const CONFIRM: usize = 16;
 const MAGIC: [u8; 4] = *b"TRCO";
 const ACCEPTED: u8 = 0;
 
-/// All that the dialler says first: a hello and a Noise message.
+/// What the dialler says to a challenge: its proof and a Noise message.
 pub(crate) const fn opening_len(suite: Suite) -> usize {
-    HELLO + message_len(suite)
+    PROOF + message_len(suite)
+}
+
+/// What both sides said before anything was proven: the hello and the challenge's random bytes. It is
+/// the prologue of the Noise handshake, and the proof covers it.
+#[derive(Clone, Debug)]
+pub(crate) struct Said([u8; HELLO + NONCE]);
+
+impl Said {
+    fn new(hello: &[u8], nonce: &[u8]) -> Self {
+        let mut said = [0; HELLO + NONCE];
+        said[..HELLO].copy_from_slice(hello);
+        said[HELLO..].copy_from_slice(nonce);
+        Self(said)
+    }
+
+    fn proof(&self, key: &MacKey, noise: &[u8]) -> Tag {
+        key.tag(&[&self.0[..], noise].concat())
+    }
+
+    /// Whether an opening shows that its dialler is there now and holds `key`.
+    pub(crate) fn is_proven_by(&self, opening: &[u8], key: &MacKey) -> bool {
+        let (proof, noise) = opening.split_at(PROOF);
+        let proof = Tag(*proof.first_chunk().expect("as long as a proof"));
+        key.verify(&[&self.0[..], noise].concat(), &proof)
+    }
+}
+
+/// What a listener says to a good hello, and what both have said with that; `None` when the system
+/// has no randomness.
+pub(crate) fn challenge(hello: &[u8]) -> Option<(Said, [u8; CHALLENGE])> {
+    let mut nonce = [0; NONCE];
+    getrandom::fill(&mut nonce).ok()?;
+    let mut out = [0; CHALLENGE];
+    out[..ANSWER_HEAD].copy_from_slice(&answer_head(ACCEPTED));
+    out[ANSWER_HEAD..].copy_from_slice(&nonce);
+    Some((Said::new(hello, &nonce), out))
 }
 
 /// The bytes of an answer that goes on.
@@ -58,6 +102,7 @@ fn code(refusal: Refusal) -> u8 {
         Refusal::TimedOut => 10,
         Refusal::WrongProtocol(_) => 11,
         Refusal::EpochRecords => 12,
+        Refusal::TooOften => 13,
     }
 }
 
@@ -76,6 +121,7 @@ fn refusal(code: u8, wire: u8, protocol: u8, behind: &[u8]) -> Option<Refusal> {
         10 => Refusal::TimedOut,
         11 => Refusal::WrongProtocol(ProtocolName(*behind.first_chunk()?)),
         12 => Refusal::EpochRecords,
+        13 => Refusal::TooOften,
         _ => Refusal::Garbage,
     })
 }
@@ -166,7 +212,8 @@ impl Identity {
         out
     }
 
-    fn hello(&self, to: ReplicaId) -> [u8; HELLO] {
+    /// What to say first to `to`.
+    pub(crate) fn hello(&self, to: ReplicaId) -> [u8; HELLO] {
         let mut out = [0; HELLO];
         let (role, id) = number(self.me);
         let (to_role, to_id) = number(Principal::Replica(to));
@@ -181,12 +228,18 @@ impl Identity {
         out
     }
 
-    fn noise(&self, peer: Principal, hello: &[u8], dials: bool) -> Option<HandshakeState> {
+    /// The key of `peer` that secrets are agreed on with; `None` when the membership has no usable
+    /// one.
+    pub(crate) fn agreement_key(&self, peer: Principal) -> Option<agreement::Public> {
+        agreement::public_of_identity(self.suite(), &key_of(&self.membership, peer)?).ok()
+    }
+
+    fn noise(&self, peer: Principal, said: &Said, dials: bool) -> Option<HandshakeState> {
         let suite = self.suite();
-        let theirs = agreement::public_of_identity(suite, &key_of(&self.membership, peer)?).ok()?;
+        let theirs = self.agreement_key(peer)?;
         let ours = self.secret.agreement_secret();
         let builder = builder(suite)
-            .prologue(hello)
+            .prologue(&said.0)
             .and_then(|b| b.local_private_key(&*ours))
             .and_then(|b| b.remote_public_key(&theirs[..agreement::public_len(suite)]))
             .expect("each is set once, with the suite's lengths");
@@ -194,46 +247,52 @@ impl Identity {
         Some(state.expect("the pattern has all keys that it needs"))
     }
 
-    /// What to say first to `peer`. `None` when the membership has no usable key for it.
-    pub(crate) fn open(&self, peer: ReplicaId) -> Option<(Dialling, Vec<u8>)> {
+    /// What to say to the whole challenge of `peer`, with which we share `key`. `None` when the
+    /// membership has no usable key for it.
+    pub(crate) fn open(
+        &self,
+        peer: ReplicaId,
+        challenge: &[u8],
+        key: &MacKey,
+    ) -> Option<(Dialling, Vec<u8>)> {
+        let said = Said::new(&self.hello(peer), &challenge[ANSWER_HEAD..CHALLENGE]);
+        let mut noise = self.noise(Principal::Replica(peer), &said, true)?;
         let mut out = vec![0; opening_len(self.suite())];
-        let hello = self.hello(peer);
-        let mut noise = self.noise(Principal::Replica(peer), &hello, true)?;
-        out[..HELLO].copy_from_slice(&hello);
-        let wrote = noise.write_message(&[], &mut out[HELLO..]);
+        let wrote = noise.write_message(&[], &mut out[PROOF..]);
         assert_eq!(wrote, Ok(message_len(self.suite())), "an ephemeral key and a tag");
+        let proof = said.proof(key, &out[PROOF..]);
+        out[..PROOF].copy_from_slice(&proof.0);
         Some((Dialling { suite: self.suite(), noise: Box::new(noise) }, out))
     }
 
-    /// What to think of an opening of which at least `bytes` are there; `None` while more must
-    /// come. Checks all that can be checked without a key.
-    pub(crate) fn check_opening(&self, bytes: &[u8]) -> Result<Option<Principal>, Refusal> {
+    /// What to think of a hello of which at least `bytes` are there; `None` while more must come.
+    pub(crate) fn check_hello(&self, bytes: &[u8]) -> Result<Option<Principal>, Refusal> {
         check_head(bytes)?;
-        let Some(opening) = bytes.get(..opening_len(self.suite())) else { return Ok(None) };
-        let word = |at: usize| u64::from_le_bytes(*opening[at..].first_chunk().expect("8 bytes"));
+        let Some(hello) = bytes.get(..HELLO) else { return Ok(None) };
+        let word = |at: usize| u64::from_le_bytes(*hello[at..].first_chunk().expect("8 bytes"));
         // Before the chain id, which has the protocol in it: so the refusal names it.
-        let theirs = ProtocolName(*opening[PROTOCOL].first_chunk().expect("as long as a name"));
-        if theirs != self.protocol() || opening[MODEL] != self.membership.model().number() {
+        let theirs = ProtocolName(*hello[PROTOCOL].first_chunk().expect("as long as a name"));
+        if theirs != self.protocol() || hello[MODEL] != self.membership.model().number() {
             return Err(Refusal::WrongProtocol(theirs));
         }
-        if opening[32..64] != self.membership.chain().0 {
+        if hello[32..64] != self.membership.chain().0 {
             return Err(Refusal::WrongChain(ChainId(
-                *opening[32..].first_chunk().expect("32 bytes"),
+                *hello[32..].first_chunk().expect("32 bytes"),
             )));
         }
-        if opening[EPOCHS] != [0, 0] {
+        if hello[EPOCHS] != [0, 0] {
             return Err(Refusal::EpochRecords);
         }
-        if opening[EPOCHS.end..HELLO].iter().any(|byte| *byte != 0) {
+        if hello[EPOCHS.end..HELLO].iter().any(|byte| *byte != 0) {
             return Err(Refusal::Garbage);
         }
         if word(8) != self.membership.epoch().0 {
             return Err(Refusal::WrongEpoch);
         }
-        if principal(opening[7], word(24)) != Some(self.me) {
+        if principal(hello[7], word(24)) != Some(self.me) {
             return Err(Refusal::NotForMe);
         }
-        let from = principal(opening[6], word(16)).ok_or(Refusal::UnknownId)?;
+        let from = principal(hello[6], word(16)).ok_or(Refusal::UnknownId)?;
         if key_of(&self.membership, from).is_none() {
             return Err(Refusal::UnknownId);
         }
@@ -245,15 +304,15 @@ impl Identity {
         }
     }
 
-    /// Answers an opening that [`Self::check_opening`] found to be of `from`.
+    /// Answers an opening of `from`, which is proven.
     pub(crate) fn answer(
         &self,
         from: Principal,
+        said: &Said,
         opening: &[u8],
     ) -> Result<(Answering, Vec<u8>), Refusal> {
-        let (hello, first) = opening[..opening_len(self.suite())].split_at(HELLO);
-        let mut noise = self.noise(from, hello, false).ok_or(Refusal::BadProof)?;
-        noise.read_message(first, &mut []).map_err(|_| Refusal::BadProof)?;
+        let mut noise = self.noise(from, said, false).ok_or(Refusal::BadProof)?;
+        noise.read_message(&opening[PROOF..], &mut []).map_err(|_| Refusal::BadProof)?;
         let mut out = vec![0; answer_len(self.suite())];
         out[..ANSWER_HEAD].copy_from_slice(&answer_head(ACCEPTED));
         let wrote = noise.write_message(&[], &mut out[ANSWER_HEAD..]);
@@ -262,7 +321,7 @@ impl Identity {
     }
 }
 
-/// Who an opening says it is from: nothing of it is proven. `None` when too little is there, or it
+/// Who a hello says it is from: nothing of it is proven. `None` when too little is there, or it
 /// names nobody.
 pub(crate) fn claimed(bytes: &[u8]) -> Option<Principal> {
     check_head(bytes).ok()?;
@@ -277,17 +336,27 @@ pub(crate) struct Dialling {
     noise: Box<HandshakeState>,
 }
 
+/// Whether `len` bytes of a listener that goes on are there; what it says when it refuses.
+fn goes_on(bytes: &[u8], len: usize) -> Result<bool, Refusal> {
+    if let Some(&[.., wire, protocol, status, _]) = bytes.first_chunk::<ANSWER_HEAD>()
+        && bytes[..4] == MAGIC
+        && status != ACCEPTED
+    {
+        return refusal(status, wire, protocol, &bytes[ANSWER_HEAD..]).map_or(Ok(false), Err);
+    }
+    check_head(bytes)?;
+    Ok(bytes.len() >= len)
+}
+
+/// Whether the challenge is there, or a refusal already.
+pub(crate) fn check_challenge(bytes: &[u8]) -> Result<bool, Refusal> {
+    goes_on(bytes, CHALLENGE)
+}
+
 impl Dialling {
     /// Whether the answer is there, or refuses already.
     pub(crate) fn check_answer(&self, bytes: &[u8]) -> Result<bool, Refusal> {
-        if let Some(&[.., wire, protocol, status, _]) = bytes.first_chunk::<ANSWER_HEAD>()
-            && bytes[..4] == MAGIC
-            && status != ACCEPTED
-        {
-            return refusal(status, wire, protocol, &bytes[ANSWER_HEAD..]).map_or(Ok(false), Err);
-        }
-        check_head(bytes)?;
-        Ok(bytes.len() >= answer_len(self.suite))
+        goes_on(bytes, answer_len(self.suite))
     }
 
     /// Takes the whole answer and gives the confirmation, after which the link is open.

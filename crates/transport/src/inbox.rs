@@ -5,7 +5,11 @@
 use crate::FrameError;
 use bytes::{Bytes, BytesMut};
 use std::io::{self, Read};
-use tercio_wire::FrameHeader;
+use tercio_wire::{FRAME_HEADER, FrameHeader, WIRE_VERSION};
+
+/// What a replica sends when it has nothing else to say: a frame's header that announces neither key
+/// nor value, which no frame has.
+pub(crate) const HEARTBEAT: [u8; FRAME_HEADER] = [8, 0, 0, 0, WIRE_VERSION, 0, 0, 0, 0, 0, 0, 0];
 
 /// The size of a quiet link's chunk.
 const MIN_CHUNK: usize = 16 << 10;
@@ -78,8 +82,12 @@ impl Inbox {
         self.chunk = chunk;
     }
 
-    /// The next whole frame, at most `limit` bytes long; `None` while more must come.
+    /// The next whole frame, at most `limit` bytes long; `None` while more must come. Heartbeats in
+    /// front of it are passed over.
     pub(crate) fn next_frame(&mut self, limit: usize) -> Result<Option<Bytes>, FrameError> {
+        while self.received().starts_with(&HEARTBEAT) {
+            let _ = self.take(HEARTBEAT.len());
+        }
         let Some(header) = FrameHeader::peek(self.received())? else { return Ok(None) };
         let found = header.frame_len();
         if found > limit {
@@ -131,6 +139,24 @@ mod tests {
                 }
             }
             assert!(got == sent, "pieces of {piece}");
+            assert_eq!(inbox.received(), b"");
+        }
+    }
+
+    #[test]
+    fn heartbeats_between_frames_are_passed_over() {
+        let (one, two) = (frame(1, 10), frame(2, 0));
+        let stream = [&HEARTBEAT[..], &HEARTBEAT, &one, &HEARTBEAT, &two, &HEARTBEAT].concat();
+        for piece in [1, 5, 12, 13, 1000] {
+            let mut inbox = Inbox::default();
+            let mut from = Pieces(&stream, piece);
+            let mut got = vec![];
+            while inbox.fill(&mut from).unwrap().bytes > 0 {
+                while let Some(frame) = inbox.next_frame(MAX_FRAME).unwrap() {
+                    got.push(frame);
+                }
+            }
+            assert!(got == [one.clone(), two.clone()], "pieces of {piece}");
             assert_eq!(inbox.received(), b"");
         }
     }

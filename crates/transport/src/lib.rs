@@ -9,15 +9,17 @@
 //! # Who dials
 //! A replica dials every replica with a lower id, so that a pair has one link; a client dials every
 //! replica. A link that is lost is dialled again, for ever: after 20 ms, then twice as long each
-//! time up to a second. Links lose frames whenever they break or a queue is full; the protocol above
-//! counts loss as normal and retransmits.
+//! time up to [`Limits::redial_max`], with jitter. An attempt that has not come through after
+//! [`Limits::dial_timeout`] goes on, and another is made beside it. Links lose frames whenever they
+//! break or a queue is full; the protocol above counts loss as normal and retransmits.
 //!
 //! # Handshake
 //! ```text
-//! dialler  -> hello (96 B) | Noise message 1              an ephemeral key and a tag:
-//! listener -> answer (8 B) | Noise message 2              32 (sm3-sm2: 33) + 16 B
-//!                                                         a refusal is the answer alone, with the
+//! dialler  -> hello (96 B)
+//! listener -> answer (8 B) | challenge: 16 random bytes   a refusal is an answer alone, with the
 //!                                                         listener's protocol (24 B) when that is why
+//! dialler  -> proof (16 B) | Noise message 1              an ephemeral key and a tag:
+//! listener -> answer (8 B) | Noise message 2              32 (sm3-sm2: 33) + 16 B
 //! dialler  -> confirmation (16 B)
 //! hello    magic 'TRCO' | wire version: u8 | protocol version: u8 | role of the dialler: u8
 //!          | role of the listener: u8 | epoch: u64 | dialler's id: u64 | listener's id: u64
@@ -28,10 +30,20 @@
 //! Noise is `Noise_KK_25519_ChaChaPoly_SHA256` with the X25519 forms of the members' Ed25519
 //! identities, or `Noise_KK_SM2_ChaChaPoly_SM3` with their SM2 keys, as the suite says; the
 //! membership tells both sides the keys beforehand. The prologue is the hello, which
-//! names both parties: versions, chain, epoch and identities are therefore proven on both sides or
-//! the handshake fails. Message 1 of KK can be replayed, so the listener believes the dialler only
-//! after the confirmation, an empty message under the session's keys, which nobody can make who did
-//! not just receive message 2. A newer authenticated link replaces an older one of the same peer.
+//! names both parties, and the challenge: versions, chain, epoch and identities are therefore proven
+//! on both sides or the handshake fails. The listener believes the dialler only after the
+//! confirmation, an empty message under the session's keys, which nobody can make who did not just
+//! receive message 2. A newer authenticated link replaces an older one of the same peer.
+//!
+//! The proof is a MAC over hello, challenge and Noise message 1, under a key that both derive from
+//! their static identities. It is there so that a stranger cannot have a listener compute on the curve:
+//! noise and what was recorded are refused for the price of a MAC, and each identity is granted a
+//! bounded rate of handshakes.
+//!
+//! # Heartbeats
+//! A replica that sent another nothing for a quarter of [`Limits::link_timeout`] sends a frame's header
+//! that announces nothing (12 B). A link between replicas on which nothing came for all of it is
+//! taken down: a cut is noticed without TCP. Clients send and expect none.
 //!
 //! # After the handshake frames travel in the clear
 //! Each frame carries its own authenticator, under keys that both sides derive from their static
@@ -47,8 +59,11 @@
 //!
 //! # Bounds
 //! Everything that a peer can make grow is bounded by [`Limits`]: a frame's length, a queue's bytes,
-//! links of clients, handshakes under way (beyond it the oldest is evicted) and their time, bytes read
-//! from a peer in a turn. What is dropped is counted by reason in [`Transport::counters`].
+//! links of clients, handshakes under way and their time, bytes read from a peer in a turn. Strangers
+//! get a part of each turn only, and evict each other (`transport/strangers.rs`). An identity has one
+//! link, so whoever holds one key takes one place; when all places of clients are taken, the one that
+//! has been idle the longest gives way if that is [`Limits::client_idle`], and otherwise the newest is
+//! refused. What is dropped is counted by reason in [`Transport::counters`].
 
 mod agreement;
 mod dial;
@@ -58,6 +73,7 @@ mod inbox;
 mod link;
 mod look;
 mod outbox;
+mod proof;
 mod settings;
 mod transport;
 

@@ -59,8 +59,16 @@ pub struct Limits {
     pub max_clients: usize,
     /// The most accepted connections whose handshake is under way.
     pub max_half_open: usize,
+    /// When all places of clients are taken, one who sent nothing for this long gives way to another.
+    pub client_idle: Duration,
     /// How long a handshake may take, connecting included.
     pub handshake_timeout: Duration,
+    /// After how long without a link another attempt is made beside the first, which goes on until
+    /// `handshake_timeout`: what a cut swallowed is not waited for.
+    pub dial_timeout: Duration,
+    /// A link between replicas on which nothing came for this long is taken down. A replica that has
+    /// nothing to say for a quarter of it sends a heartbeat.
+    pub link_timeout: Duration,
     /// How long to busy-poll for frames after one came before the thread sleeps, yielding the
     /// processor between two polls; zero for not at all.
     pub poll: Duration,
@@ -68,7 +76,7 @@ pub struct Limits {
     pub read_budget: usize,
     /// The first pause before a lost link is dialled again.
     pub redial_min: Duration,
-    /// The longest pause before a lost link is dialled again.
+    /// The longest pause before a lost link is dialled again, up to a quarter more or less.
     pub redial_max: Duration,
 }
 
@@ -81,7 +89,10 @@ impl Default for Limits {
             max_client_queue: 4 << 20,
             max_clients: 1024,
             max_half_open: 128,
+            client_idle: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(5),
+            dial_timeout: Duration::from_secs(5),
+            link_timeout: Duration::from_secs(2),
             poll: Duration::ZERO,
             read_budget: 256 << 10,
             redial_min: Duration::from_millis(20),

@@ -1,13 +1,17 @@
 //! The event loop's half of all links.
 
+mod alive;
 mod dials;
 mod handshakes;
+mod strangers;
 
 use crate::dial::{Dial, Resolver};
 use crate::handshake::Identity;
 use crate::link::{Link, Stage};
 use crate::look::Look;
+use crate::proof::Proofs;
 use crate::{BindError, DialError, Disconnect, Limits, Listen, Refusal, SendError, Settings};
+use alive::Alive;
 use bytes::Bytes;
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token};
@@ -17,12 +21,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use strangers::Strangers;
 use tercio_types::{ClientId, Membership, Principal, ReplicaId, ReplicaSet};
 
 const WAKER: Token = Token(usize::MAX);
 const LISTENER: Token = Token(usize::MAX - 1);
-/// The most connections accepted in a turn: each may cost three multiplications on the curve.
-const ACCEPTS: usize = 32;
+/// The most bytes read in a turn of one whose handshake is under way, which has few.
+const HANDSHAKE_BUDGET: usize = 4 << 10;
 /// The pause after the system could give no connection (it has no descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -81,6 +86,8 @@ enum End {
     Refused(Refusal),
     /// It is evicted for another handshake.
     Evicted,
+    /// Another attempt to reach the same replica has succeeded.
+    Spare,
 }
 
 impl From<io::Error> for End {
@@ -109,6 +116,9 @@ pub struct Transport {
     /// Handshakes under way by deadline, which is also the order of their beginning.
     handshakes: BTreeSet<(Instant, usize)>,
     half_open: usize,
+    proofs: Proofs,
+    strangers: Strangers,
+    alive: Alive,
     /// Slots whose link may have something to read, and to write.
     unread: Vec<usize>,
     unwritten: Vec<usize>,
@@ -146,6 +156,8 @@ impl Transport {
         let start = now();
         let dial = |id| dial(&identity.membership, id, start, limits.redial_min);
         let dials = identity.dials().filter_map(dial).collect();
+        let strangers = Strangers::new(&identity.membership);
+        let alive = Alive::new(matches!(me, Principal::Replica(_)), start);
         Ok(Self {
             poll,
             ready: mio::Events::with_capacity(1024),
@@ -162,6 +174,9 @@ impl Transport {
             resolver: Resolver::new(),
             handshakes: BTreeSet::new(),
             half_open: 0,
+            proofs: Proofs::default(),
+            strangers,
+            alive,
             unread: vec![],
             unwritten: vec![],
             events: vec![],
@@ -175,7 +190,9 @@ impl Transport {
     /// that are open stay so.
     pub fn set_membership(&mut self, membership: Arc<Membership>) {
         let before = std::mem::replace(&mut self.identity.membership, membership);
+        self.proofs.forget();
         let after = &self.identity.membership;
+        self.strangers.set_membership(after);
         self.dials.retain(|dial| after.contains(dial.to));
         let come = self.identity.dials().filter(|id| !before.contains(*id));
         let (start, pause) = (now(), self.limits.redial_min);
@@ -279,6 +296,7 @@ impl Transport {
             self.unwritten.push(slot);
         }
         link.outbox.push(bytes);
+        link.spoke = true;
         Ok(())
     }
 
@@ -292,8 +310,10 @@ impl Transport {
     }
 
     /// Writes what is queued as far as the system takes it: one vectored write per peer, unless
-    /// more than 256 frames wait for it. [`Self::poll`] begins with it.
+    /// more than 256 frames wait for it. [`Self::poll`] begins with it. Whoever does not poll for long
+    /// is to flush now and then: heartbeats leave with it.
     pub fn flush(&mut self) {
+        self.beat();
         for slot in std::mem::take(&mut self.unwritten) {
             self.with_link(slot, now, Self::write);
         }
@@ -313,12 +333,15 @@ impl Transport {
             self.resolved(to, found, time);
         }
         self.expire(time);
-        self.accept(time);
+        self.set_strangers_aside();
         for slot in std::mem::take(&mut self.unread) {
             self.with_link(slot, || time, |me, slot, link| me.read(slot, link, time));
         }
+        self.end_silent(time);
+        self.serve_strangers(time);
         self.flush();
         self.heard = self.events.iter().any(|e| matches!(e, TransportEvent::Frame { .. }));
+        self.strangers.rest(self.heard);
         events.append(&mut self.events);
     }
 
@@ -347,7 +370,8 @@ impl Transport {
         }
         let dials = self.dials.iter().filter_map(Dial::due);
         let handshake = self.handshakes.first().map(|(at, _)| *at);
-        let next = dials.chain(handshake).chain(self.accept_at).min();
+        let strangers = self.strangers.due(self.accept_at, now);
+        let next = dials.chain(handshake).chain(strangers).chain(self.alive_due()).min();
         let due = next.map(|at| at.saturating_duration_since(now));
         timeout.into_iter().chain(due).min()
     }
@@ -402,7 +426,8 @@ impl Transport {
     }
 
     fn read(&mut self, slot: usize, link: &mut Link, now: Instant) -> Result<(), End> {
-        let mut budget = self.limits.read_budget;
+        let half_open = link.is_half_open();
+        let mut budget = if half_open { HANDSHAKE_BUDGET } else { self.limits.read_budget };
         while link.readable {
             match link.inbox.fill(&mut link.stream) {
                 Ok(filled) if filled.bytes == 0 => {

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use tercio_transport::{
-    DialError, Limits, PROTOCOL_VERSION, ProtocolName, Refusal, TransportEvent,
+    DialError, Disconnect, Limits, PROTOCOL_VERSION, ProtocolName, Refusal, TransportEvent,
 };
 use tercio_types::{Principal, ReplicaId};
 use tercio_wire::WIRE_VERSION;
@@ -19,8 +19,8 @@ fn dial(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A hello as the documentation gives it, and room for the Noise message behind it.
-fn opening(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
+/// A hello as the documentation gives it.
+fn hello(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
     let number = |who| match who {
         Principal::Replica(id) => (0, u64::from(id.0)),
         Principal::Client(id) => (1, id.0),
@@ -36,8 +36,21 @@ fn opening(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
     protocol.resize(24, 0);
     out.extend(protocol);
     out.extend([1, 0, 0, 0, 0, 0, 0, 0]);
-    out.extend([0x42; 48]);
     out
+}
+
+/// A hello, and a proof and a Noise message that nobody computed.
+fn opening(plan: &Plan, from: Principal, to: Principal) -> Vec<u8> {
+    [hello(plan, from, to), vec![0x42; 16 + 48]].concat()
+}
+
+/// Connects from another address of this machine.
+fn dial_from(from: &str, to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+    connect(&socket, &to).unwrap();
+    socket.into()
 }
 
 fn lone_replica(limits: Limits) -> (Plan, Node, SocketAddr) {
@@ -81,7 +94,7 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
     theirs.0[8] = 9;
     let other_version = Refusal::WrongVersion { wire: 9, protocol: PROTOCOL_VERSION };
     let older = Refusal::WrongVersion { wire: WIRE_VERSION, protocol: 2 };
-    let named = "the peer speaks wire 2 and protocol 2, this build 2 and 4";
+    let named = "the peer speaks wire 2 and protocol 2, this build 2 and 5";
     assert!(older.to_string().contains(named), "{older}");
     let cases = [
         (bent(4, 9), Some(1), other_version),
@@ -104,7 +117,14 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         (vec![0; 3], None, Refusal::Garbage),
     ];
     for (i, (bytes, status, reason)) in cases.into_iter().enumerate() {
-        let answer = exchange(&mut node, address, &bytes);
+        let mut answer = exchange(&mut node, address, &bytes);
+        if reason == Refusal::BadProof {
+            let challenge: Vec<u8> = answer.drain(..24).collect();
+            assert_eq!(
+                challenge[..8],
+                [b"TRCO", &[WIRE_VERSION, PROTOCOL_VERSION, 0, 0][..]].concat()
+            );
+        }
         let expected: Vec<u8> = match status {
             Some(status) => {
                 let head = [WIRE_VERSION, PROTOCOL_VERSION, status, 0];
@@ -171,7 +191,15 @@ fn a_listener_without_the_secret_is_not_believed() {
     let mut dialler = Node::client(1, &plan);
     let answers: [(Vec<u8>, Refusal); 3] = [
         (
-            [b"TRCO", &[WIRE_VERSION, PROTOCOL_VERSION, 0, 0][..], &[0x42; 48]].concat(),
+            [
+                b"TRCO",
+                &[WIRE_VERSION, PROTOCOL_VERSION, 0, 0][..],
+                &[0x42; 16],
+                b"TRCO",
+                &[WIRE_VERSION, PROTOCOL_VERSION, 0, 0],
+                &[0x42; 48],
+            ]
+            .concat(),
             Refusal::BadProof,
         ),
         ([b"TRCO", &[9, 8, 1, 0][..]].concat(), Refusal::WrongVersion { wire: 9, protocol: 8 }),
@@ -200,7 +228,7 @@ fn a_handshake_cut_short_or_dragged_out_ends() {
     // However slow the machine is, none of these is late.
     let (plan, mut node, address) = lone_replica(with(Duration::from_secs(3600)));
     let good = opening(&plan, client(1), replica(0));
-    for len in [0, 1, 5, 63, 64, 111] {
+    for len in [0, 1, 5, 63, 64, 95, 96, 111, 159] {
         let broken = node.counter("handshake_broken_off");
         let mut stream = dial(address);
         stream.write_all(&good[..len]).unwrap();
@@ -226,9 +254,14 @@ fn a_recorded_handshake_is_no_link() {
     let recorder = std::thread::spawn(move || {
         let (mut dialler, _) = tap.accept().unwrap();
         let mut replica = dial(real);
-        let (mut opening, mut answer, mut confirm) = ([0; 144], [0; 56], [0; 16]);
-        dialler.read_exact(&mut opening).unwrap();
-        replica.write_all(&opening).unwrap();
+        let (mut opening, mut answer, mut confirm) = ([0; 96 + 64], [0; 56], [0; 16]);
+        dialler.read_exact(&mut opening[..96]).unwrap();
+        replica.write_all(&opening[..96]).unwrap();
+        let mut challenge = [0; 24];
+        replica.read_exact(&mut challenge).unwrap();
+        dialler.write_all(&challenge).unwrap();
+        dialler.read_exact(&mut opening[96..]).unwrap();
+        replica.write_all(&opening[96..]).unwrap();
         replica.read_exact(&mut answer).unwrap();
         dialler.write_all(&answer).unwrap();
         dialler.read_exact(&mut confirm).unwrap();
@@ -272,6 +305,112 @@ fn links_of_clients_are_bounded() {
     });
     drop(one);
     drive(&mut [&mut node, &mut two, &mut three], "room again", |n| n[2].connects() == 1);
+}
+
+/// Whoever holds one key takes one place, and an idle client's place goes to who needs it.
+#[test]
+fn an_idle_client_gives_way_when_all_places_are_taken() {
+    let limits = Limits { max_clients: 2, client_idle: Duration::ZERO, ..Limits::default() };
+    let (plan, mut node, _) = lone_replica(limits);
+    let (mut one, mut two) = (Node::client(1, &plan), Node::client(2, &plan));
+    drive(&mut [&mut node, &mut one], "the first", |n| n[0].connects() == 1);
+    drive(&mut [&mut node, &mut two], "the second", |n| n[0].connects() == 2);
+    one.transport.send(replica(0), frame(1, 10)).unwrap();
+    drive(&mut [&mut node, &mut one], "the first speaks", |n| {
+        !n[0].frames_from(client(1)).is_empty()
+    });
+    let mut three = Node::client(3, &plan);
+    drive(&mut [&mut node, &mut three], "a third", |n| {
+        n[1].connects() == 1 && n[0].connects() == 3
+    });
+    let idle = TransportEvent::Disconnected(client(2), Disconnect::Idle);
+    assert!(node.events.contains(&idle), "{:?}", node.events);
+    assert!(node.transport.is_connected(client(1)) && node.transport.is_connected(client(3)));
+    assert_eq!(node.counter("link_idle"), 1);
+}
+
+/// Made-up handshakes in the name of client 1, more than an identity is granted at once; how many
+/// were counted against it.
+fn made_up_handshakes() -> (Plan, Node, u64) {
+    let (plan, mut node, address) = lone_replica(Limits::default());
+    for _ in 0..1000 {
+        let answer = exchange(&mut node, address, &opening(&plan, client(1), replica(0)));
+        assert_eq!(answer.len(), 24 + 8, "a challenge and a refusal");
+        if node.counter("too_often") > 0 {
+            break;
+        }
+    }
+    let counted = node.counter("too_often");
+    (plan, node, counted)
+}
+
+/// What was recorded of an earlier connection, or made up, is refused before anything is computed on
+/// the curve, and costs the identity that it names nothing.
+#[test]
+fn f58_without_a_proof_nothing_is_computed_and_nobody_pays() {
+    let (plan, mut node, counted) = made_up_handshakes();
+    assert_eq!((counted, node.counter("bad_proof")), (0, 1000));
+    let mut honest = Node::client(1, &plan);
+    drive(&mut [&mut node, &mut honest], "the client itself", |n| n[1].connects() == 1);
+    assert_eq!((rejections(&honest), node.counter("too_often")), (vec![], 0));
+}
+
+#[cfg(feature = "zoo")]
+#[test]
+fn f58_without_the_defence() {
+    use tercio_types::zoo::{Defence, without};
+    let (.., counted) = without(Defence::F58ProofFirst, made_up_handshakes);
+    assert!(counted > 0, "the client pays for what others made up");
+}
+
+/// One admitted key buys a bounded number of handshakes; others have their own.
+#[test]
+fn who_opens_links_too_often_is_told_to_wait() {
+    let (plan, mut node, _) = lone_replica(Limits::default());
+    let mut told = false;
+    let end = common::now() + PATIENCE;
+    while !told {
+        assert!(common::now() < end, "never told, and {} links", node.connects());
+        let mut again = Node::client(1, &plan);
+        drive(&mut [&mut node, &mut again], "an outcome", |n| {
+            n[1].connects() == 1 || !rejections(n[1]).is_empty()
+        });
+        told = rejections(&again) == [Refusal::TooOften];
+    }
+    assert!(node.connects() >= 64, "a burst is granted: {}", node.connects());
+    let mut other = Node::client(2, &plan);
+    drive(&mut [&mut node, &mut other], "another", |n| n[1].connects() == 1);
+}
+
+/// A flood of connections evicts its own: who comes from another address keeps its place.
+#[test]
+fn a_flood_from_one_address_evicts_itself() {
+    // The members are elsewhere, or their address would be precious.
+    let (mut plan, mut sockets) = plan(1);
+    let address = plan.addresses[0];
+    plan.addresses[0] = "192.0.2.1:1".parse().unwrap();
+    let limits = Limits { max_half_open: 8, ..Limits::default() };
+    let mut node = Node::new(replica(0), &plan, Some(sockets.swap_remove(0).into()), limits);
+    let lone = dial_from("127.0.0.2", address);
+    drive(&mut [&mut node], "the lone one", |n| {
+        n[0].turn();
+        true
+    });
+    let flood: Vec<TcpStream> = (0..60).map(|_| dial(address)).collect();
+    drive(&mut [&mut node], "evictions", |n| n[0].counter("half_open_evicted") == 53);
+    // It is still listened to.
+    let mut lone = lone;
+    lone.write_all(&hello(&plan, client(1), replica(0))).unwrap();
+    let mut challenge = [0; 24];
+    lone.set_nonblocking(true).unwrap();
+    drive(&mut [&mut node], "a challenge", |_| match lone.read(&mut challenge) {
+        Ok(n) => {
+            assert_eq!(n, 24, "it was evicted");
+            true
+        }
+        Err(_) => false,
+    });
+    drop(flood);
 }
 
 #[test]

@@ -2,5 +2,6 @@
 //! Cargo.toml as a program of its own.
 
 mod common;
+mod cuts;
 mod hostile;
 mod links;

@@ -94,6 +94,8 @@ switches! {
         F65FarNumbers "numbers far above all that their client used are ordered",
         F63JudgeTime "a backup takes whatever time a primary proposes",
         F64MarkLog "a write-ahead log that was cut is taken for whole",
+        F57KeepDescriptors "links may take all descriptors",
+        F58ProofFirst "handshakes are answered without a proof",
     }
 }
 

@@ -419,6 +419,10 @@ impl<T: VoteTable> Protocol for Pbft<T> {
         }
     }
 
+    fn on_link(&mut self, _peer: ReplicaId, now: Instant) {
+        self.resend.hurry(now);
+    }
+
     fn ahead(&self) -> Option<Arc<CertifiedCheckpoint>> {
         self.checkpoints.ahead().cloned()
     }

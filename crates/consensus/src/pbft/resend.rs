@@ -42,6 +42,11 @@ impl Resend {
         self.status_deadline
     }
 
+    /// A link came back: both sides say at once where they stand (rule S1).
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.status_deadline = self.status_deadline.min(now);
+    }
+
     /// A view begins: we wait for something.
     pub(super) fn enter(&mut self, config: &Config, now: Instant) {
         self.status_deadline = now + config.settings.status_interval;

@@ -381,6 +381,11 @@ impl<P: Protocol> OrderStage<P> {
         self.chain = chain;
     }
 
+    /// A link to this replica is open again.
+    pub fn on_link(&mut self, peer: ReplicaId, now: Instant) {
+        self.protocol.on_link(peer, now);
+    }
+
     /// When to call [`Self::handle_timeout`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

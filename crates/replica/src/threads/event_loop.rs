@@ -17,6 +17,7 @@ use tercio_consensus::pbft::Pbft;
 use tercio_consensus::{Instant, Protocol};
 use tercio_ledger::Removal;
 use tercio_transport::{Transport, TransportEvent};
+use tercio_types::Principal;
 
 /// How long the loop waits at a time while a queue is full.
 const STALL: Duration = Duration::from_millis(10);
@@ -169,7 +170,12 @@ impl<P: Protocol> LoopThread<P> {
                         self.peers.hear(from, now);
                         self.order.handle_frame(from, &bytes, now, &mut self.outbox)?;
                     }
-                    other => self.peers.note(&other),
+                    other => {
+                        if let TransportEvent::Connected(Principal::Replica(id)) = other {
+                            self.order.on_link(id, now);
+                        }
+                        self.peers.note(&other);
+                    }
                 }
                 if self.order.must_verify(false, now) {
                     self.order.verify(now, &mut self.outbox)?;

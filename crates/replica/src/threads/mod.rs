@@ -30,7 +30,7 @@ use crate::config::{Data, ReplicaConfig};
 use crate::metrics::Metrics;
 use crate::report::ReplicaReport;
 use crate::stages::Stages;
-use crate::{Home, Layout, NodeError, NodeStatus, StartError};
+use crate::{Home, Layout, NodeError, NodeStatus, StartError, descriptors};
 use apart::{ExecuteThread, LogThread};
 use crossbeam_channel::{bounded, unbounded};
 use event_loop::{LoopThread, Seat};
@@ -273,7 +273,7 @@ pub fn start_with<P: ProtocolKind>(
     config: ReplicaConfig,
     executor: Box<dyn Executor>,
 ) -> Result<ReplicaHandle, StartError> {
-    let ReplicaConfig { node, listen, data, layout, limits, metrics } = config;
+    let ReplicaConfig { node, listen, data, layout, mut limits, metrics } = config;
     let membership = node.membership.clone();
     let replica = node.me;
     let member = membership
@@ -282,6 +282,8 @@ pub fn start_with<P: ProtocolKind>(
     if member.key != node.secret.public() {
         return Err(StartError::WrongKey { replica });
     }
+    let peers = membership.replicas().count() - 1;
+    descriptors::bound_links(&mut limits, peers, metrics.is_some())?;
     let scrape = metrics.map(scrape::Bound::new).transpose()?;
     let metrics = Arc::new(Metrics::new(scrape.is_some()));
     let directory = match &data {

@@ -1,6 +1,8 @@
 //! Networks of real sockets on the loopback device, driven by one thread.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod relay;
+
 use bytes::Bytes;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
