@@ -111,7 +111,7 @@ impl Fared {
             latency_us: outcome.latency.latency(),
             resent_packages: outcome.resent_packages,
             most_resent: outcome.most_resent,
-            saturated: !setup.keeps_up(outcome, rate),
+            saturated: rate > 0.0 && !setup.keeps_up(outcome, rate),
             longest_gap_ms: round(outcome.longest_gap.as_secs_f64() * 1e3, 1),
             failed: outcome.failed,
             seconds: round(outcome.elapsed.as_secs_f64(), 3),

@@ -79,13 +79,9 @@ impl AdmissionControl {
     }
 
     /// Time passes.
-    pub(crate) fn tick(&mut self, queued: usize, now: Instant) {
+    pub(crate) fn tick(&mut self, now: Instant) {
         if now.since(self.since) >= PERIOD {
             (self.since, self.declined) = (now, [0, self.declined[0]]);
-            if !stands(Defence::F56LearnFromWork) && 2 * queued >= self.limit {
-                // As if what is not ordered could not be.
-                self.limit = (self.limit / SHRINKING).max(LEAST);
-            }
         }
     }
 
@@ -112,6 +108,10 @@ impl AdmissionControl {
     pub(crate) fn restart(&mut self) {
         self.queue.restart();
         self.mark = None;
+        if !stands(Defence::F56LearnFromWork) {
+            // As if nothing could be ordered, since nothing was.
+            self.limit = LEAST;
+        }
     }
 
     /// The queue holds `queued` operations, the entry `last` is its last, and this many were refused as
@@ -203,9 +203,9 @@ mod tests {
         assert_eq!(admission.hint(600), ms(60));
         admission.declined(3000);
         assert_eq!(admission.hint(600), ms(360));
-        admission.tick(0, at(100));
+        admission.tick(at(100));
         assert_eq!(admission.hint(600), ms(360), "they come back");
-        admission.tick(0, at(200));
+        admission.tick(at(200));
         assert_eq!(admission.hint(600), ms(60));
         admission.declined(1 << 40);
         assert_eq!(admission.hint(600), MOST_HINT);

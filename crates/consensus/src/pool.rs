@@ -420,7 +420,7 @@ impl RequestPool {
     /// Forgets what the lists say of requests that are done. Costs little: a list is gone through
     /// when half of it has become worthless.
     pub fn trim(&mut self, now: Instant) {
-        self.admission.tick(self.queued_ops, now);
+        self.admission.tick(now);
         let clients = &self.clients;
         let find = |(client, first): &Key| clients.get(client)?.find(*first);
         let alive = |id: u64, key: &Key| find(key).is_some_and(|p| p.id == id);

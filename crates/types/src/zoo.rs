@@ -91,7 +91,7 @@ switches! {
         F53FootprintBinds "an operation may touch what it did not declare",
         F54PanicsAbort "an operation that panics takes its replica along",
         F55ResultsByChain "copies of results are taken as they come",
-        F56LearnFromWork "what may wait falls while nothing is ordered, and never rises",
+        F56LearnFromWork "a view change is a measure of what can be ordered, and no limit rises",
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::{Fault, Kind, strike};
 use crate::Machine;
-use crate::figures::{LatencyUs, Spread, round};
+use crate::figures::{LatencyUs, Spread, median, round};
 use crate::load::{Moment, Outcome, PIECE, Pace, Phase, Then};
 use crate::setup::{BenchError, Running, Settings, WARM_UP, put_on};
 use serde::Serialize;
@@ -125,7 +125,7 @@ pub fn run(
         kind: fault.kind.name(),
         replica,
         under_way: setup.outstanding * setup.spec.clients,
-        ratio: ratio.map(|(after, before)| round(after / before.max(1e-9), 3)),
+        ratio: ratio.filter(|(_, before)| *before > 0.0).map(|(a, b)| round(a / b, 3)),
         gap_ms: during.longest_gap_ms.max(after.longest_gap_ms),
         view_change_ms: (fault.kind == Kind::DeadPrimary).then(|| ms(changed)),
         before,
@@ -165,19 +165,11 @@ fn by_second(outcome: &Outcome) -> Vec<f64> {
     seconds.map(|pieces| pieces.iter().map(|piece| piece.completed).sum::<u64>() as f64).collect()
 }
 
-/// The middle one, or the mean of the two in the middle.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
-    Some((sorted[low] + sorted[high]) / 2.0)
-}
-
 impl Stretch {
     fn of(outcome: &Outcome) -> Self {
         let seconds = by_second(outcome);
         Self {
-            throughput_rps: median(&seconds),
+            throughput_rps: (!seconds.is_empty()).then(|| round(median(&seconds), 1)),
             spread_rps: (!seconds.is_empty()).then(|| Spread::of(&seconds)),
             seconds_rps: seconds,
             latency_us: outcome.latency.latency(),

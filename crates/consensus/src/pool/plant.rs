@@ -1,8 +1,9 @@
 //! The pool between simulated clients and a simulated replica that orders (rule Q1).
 //!
-//! Clients keep a number of operations under way, all together, as often as they are refused: they come
-//! back when the hint says. Each millisecond so many are ordered as the plant can just now; what is
-//! ordered is answered three milliseconds later. All is determined by the seed of nothing.
+//! Clients keep a number of operations under way, all together. As the real ones do, who is refused
+//! sends nothing until the time that it was named, then a quarter less than before, and one more for
+//! each eight that end. Each millisecond so many are ordered as the plant can just now; what is ordered is
+//! answered three milliseconds later.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -15,18 +16,29 @@ const EACH: u64 = 256;
 /// The part of what can be ordered that counts as all of it.
 const ALL: f64 = 0.95;
 
+/// How a client keeps to what it is told.
+#[derive(Default)]
+struct Sender {
+    /// The number of its next operation.
+    next: u64,
+    window: u64,
+    /// How many it has sent, and how many of these have ended since the window grew.
+    sent: u64,
+    ended: u64,
+    /// Nothing is sent before.
+    until: u64,
+    held: std::collections::BTreeSet<u64>,
+}
+
 struct Plant {
     pool: RequestPool,
     ms: u64,
-    /// The next number of each client.
-    next: Vec<u64>,
-    /// Who comes (again) when: client and number.
-    coming: BTreeMap<u64, Vec<(u64, u64)>>,
+    senders: Vec<Sender>,
     /// What is proposed, by when it is delivered.
     proposed: BTreeMap<u64, Vec<Package>>,
     /// What could have been taken and was not, in packages.
     credit: f64,
-    /// How many were delivered by each millisecond, and how long the first in the queue waited.
+    /// How many were delivered in each millisecond.
     delivered: Vec<u64>,
     refused: u64,
 }
@@ -47,13 +59,16 @@ impl Plant {
     /// Clients that want so many operations under way from the first millisecond on.
     fn under(load: u64) -> Self {
         let clients = load.div_ceil(EACH);
-        let first: Vec<_> = (0..load).map(|i| (i % clients, i / clients + 1)).collect();
-        let next = (0..clients).map(|client| (load - client).div_ceil(clients) + 1).collect();
+        let sender = |_| Sender {
+            next: load / clients + 1,
+            window: load / clients,
+            held: (1..=load / clients).collect(),
+            ..Sender::default()
+        };
         Self {
             pool: RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2),
             ms: 0,
-            next,
-            coming: BTreeMap::from([(0, first)]),
+            senders: (0..clients).map(sender).collect(),
             proposed: BTreeMap::new(),
             credit: 0.0,
             delivered: Vec::new(),
@@ -65,18 +80,22 @@ impl Plant {
         Instant(self.ms * 1_000_000)
     }
 
+    /// Clients send what they may.
     fn come(&mut self) {
-        for (client, number) in self.coming.remove(&self.ms).unwrap_or_default() {
-            match self.pool.turns_away(ClientId(client), RequestSeq(number)) {
-                None => {
-                    let admitted = self.pool.admit(package(client, number), self.now());
-                    assert_eq!(admitted, Admitted::New);
-                }
-                Some(hint) => {
-                    self.refused += 1;
-                    let again = self.ms + hint.as_millis() as u64;
-                    self.coming.entry(again).or_default().push((client, number));
-                }
+        let (ms, now) = (self.ms, self.now());
+        for (client, sender) in self.senders.iter_mut().enumerate() {
+            while sender.until <= ms && sender.sent < sender.window {
+                let Some(number) = sender.held.pop_first() else { break };
+                let id = client as u64;
+                let Some(hint) = self.pool.turns_away(ClientId(id), RequestSeq(number)) else {
+                    assert_eq!(self.pool.admit(package(id, number), now), Admitted::New);
+                    sender.sent += 1;
+                    continue;
+                };
+                self.refused += 1;
+                sender.held.insert(number);
+                sender.window = (sender.sent + 1 - sender.sent / 4).max(16);
+                sender.until = ms + hint.as_millis() as u64;
             }
         }
     }
@@ -86,10 +105,12 @@ impl Plant {
         self.delivered.push(done.len() as u64);
         for package in &done {
             self.pool.delivered(package);
-            let client = package.client.0;
-            let number = self.next[client as usize];
-            self.next[client as usize] += 1;
-            self.coming.entry(self.ms).or_default().push((client, number));
+            let sender = &mut self.senders[package.client.0 as usize];
+            sender.held.insert(sender.next);
+            sender.next += 1;
+            sender.sent -= 1;
+            sender.ended += 1;
+            sender.window += u64::from(sender.ended.is_multiple_of(8));
         }
         self.pool.trim(self.now());
     }
@@ -115,14 +136,12 @@ impl Plant {
     fn change_view(&mut self, ms: u64) -> &mut Self {
         let fresh = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
         let old = std::mem::replace(&mut self.pool, fresh);
-        let lost: Vec<Package> =
-            std::mem::take(&mut self.proposed).into_values().flatten().collect();
+        self.proposed.clear();
         for (client, of) in &old.clients {
-            for (number, _) in &of.waiting {
-                self.coming.entry(self.ms).or_default().push((client.0, number.0));
-            }
+            let sender = &mut self.senders[client.0 as usize];
+            sender.held.extend(of.waiting.iter().map(|(number, _)| number.0));
+            (sender.sent, sender.until) = (0, 0);
         }
-        assert!(lost.iter().all(|package| old.find(&(package.client, package.first)).is_some()));
         self.run(ms, 0.0);
         let now = self.now();
         self.pool.requeue(std::iter::empty(), now);
@@ -143,10 +162,11 @@ impl Plant {
 
     /// All that can be ordered is, and the queue is no longer than it is to be, `after` so long.
     fn recovers(&mut self, after: u64, ops: f64, what: &str) -> &mut Self {
-        let load: u64 = self.next.len() as u64 * EACH;
+        let load: u64 = self.senders.len() as u64 * EACH;
         // What waits now, or comes at once, was let in before.
-        let waits = self.pool.queued_ops().max(self.coming.get(&self.ms).map_or(0, Vec::len));
-        self.run(after + (waits.min(crate::admission::FIRST) as f64 / ops) as u64, ops);
+        let comes = if self.ms == 0 { load as usize } else { 0 };
+        let waits = self.pool.queued_ops().max(comes);
+        self.run(after + (waits as f64 / ops) as u64, ops);
         // Little's law: a few under way may not be enough for all that could be ordered.
         let able = ops.min(load as f64 / (LATENCY_MS + 1) as f64);
         for _ in 0..10 {
@@ -161,7 +181,7 @@ impl Plant {
     }
 }
 
-const LOADS: [u64; 5] = [512, 1024, 2048, 4096, 8192];
+const LOADS: [u64; 3] = [512, 2048, 8192];
 
 #[test]
 fn full_load_from_the_start_gets_all_that_can_be_ordered() {
@@ -177,7 +197,7 @@ fn full_load_from_the_start_gets_all_that_can_be_ordered() {
 fn a_view_change_is_no_measure_of_what_can_be_ordered() {
     for load in LOADS {
         for (ops, lasts) in [(10.0, 500), (50.0, 500), (50.0, 4000)] {
-            for at in (0..1000).step_by(170) {
+            for at in (0..1000).step_by(340) {
                 let what = format!("{load} under way, {ops}/ms, view change at {at} for {lasts}");
                 Plant::under(load).run(at, ops).change_view(lasts).recovers(1000, ops, &what);
             }
@@ -249,6 +269,6 @@ fn f56_without_its_defence_a_view_change_leaves_little() {
         let mut plant = Plant::under(2048);
         plant.run(1000, 50.0).change_view(500).run(10_000, 50.0);
         let rate = plant.rate(1000);
-        assert!(rate < 25.0, "{rate} of 50/ms");
+        assert!(rate < 0.7 * 50.0, "{rate} of 50/ms");
     });
 }
