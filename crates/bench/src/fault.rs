@@ -1,7 +1,10 @@
-//! `bench fault`: what clients notice of a backup that dies under a steady load.
+//! `bench fault`: what clients notice of a replica that dies under a steady load.
 //!
-//! The network runs at a part of its peak, healthy at first; then one backup is killed, or stopped
-//! so that its links stay open and nothing comes, and the same load goes on.
+//! The network runs at a part of its peak, healthy at first; then the primary or a backup is killed, or
+//! a backup stopped so that its links stay open and nothing comes, and the same load goes on.
+//! [`closed`] does it under all the load that closed-loop clients make.
+
+pub mod closed;
 
 use crate::Machine;
 use crate::bft;
@@ -9,16 +12,31 @@ use crate::figures::{LatencyUs, round};
 use crate::load::{Moment, Outcome, Pace, Phase};
 use crate::setup::{BenchError, Running, Settings, Setup, WARM_UP, put_on};
 use serde::Serialize;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
+use tercio_network::Replicas;
+use tercio_types::View;
 
-/// What happens to the backup.
+/// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is killed: its links break.
-    Dead,
-    /// It stops running: its links stay open, and nothing comes.
-    Halted,
+    /// The primary is killed: its links break, and another view must begin.
+    DeadPrimary,
+    /// A backup is killed: its links break.
+    DeadBackup,
+    /// A backup stops running: its links stay open, and nothing comes.
+    HaltedBackup,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::DeadPrimary => "dead-primary",
+            Self::DeadBackup => "dead-backup",
+            Self::HaltedBackup => "halted-backup",
+        }
+    }
 }
 
 /// What to measure.
@@ -28,10 +46,41 @@ pub struct Fault {
     pub setup: Setup,
     /// What happens.
     pub kind: Kind,
-    /// Requests per second that are offered; half of what a closed loop reaches without.
+    /// Requests per second that are offered; half of what a closed loop reaches without. A closed
+    /// loop takes no notice of it.
     pub rate: Option<f64>,
     /// How long the network is watched before, and again after.
     pub measure: Duration,
+}
+
+impl Fault {
+    /// Which replica it is to happen to, and the view in which it is chosen.
+    fn whom(&self, running: &Running) -> (u16, u64) {
+        let view = running.replicas.reports().iter().map(|report| report.view).max().unwrap_or(0);
+        let replica = match self.kind {
+            Kind::DeadPrimary => running.network.membership().primary(View(view)).0,
+            Kind::DeadBackup | Kind::HaltedBackup => self.setup.spec.replicas - 1,
+        };
+        (replica, view)
+    }
+
+    /// Stops what is left of the network.
+    fn end(&self, running: Running, replica: u16) -> Result<(), BenchError> {
+        let Running { mut replicas, clients, .. } = running;
+        drop(clients);
+        if self.kind == Kind::HaltedBackup {
+            replicas.kill(replica).map_err(|error| BenchError::Files { id: replica, error })?;
+        }
+        Ok(replicas.stop()?)
+    }
+}
+
+/// Lets it happen.
+fn strike(kind: Kind, replicas: &mut Replicas, replica: u16) -> io::Result<()> {
+    match kind {
+        Kind::DeadPrimary | Kind::DeadBackup => replicas.kill(replica),
+        Kind::HaltedBackup => replicas.halt(replica),
+    }
 }
 
 /// How clients fared in a phase.
@@ -62,7 +111,7 @@ impl Fared {
             latency_us: outcome.latency.latency(),
             resent_packages: outcome.resent_packages,
             most_resent: outcome.most_resent,
-            saturated: !setup.keeps_up(outcome, rate),
+            saturated: rate > 0.0 && !setup.keeps_up(outcome, rate),
             longest_gap_ms: round(outcome.longest_gap.as_secs_f64() * 1e3, 1),
             failed: outcome.failed,
             seconds: round(outcome.elapsed.as_secs_f64(), 3),
@@ -73,7 +122,7 @@ impl Fared {
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultReport {
-    /// `dead-backup` or `halted-backup`.
+    /// `dead-primary`, `dead-backup` or `halted-backup`.
     pub kind: &'static str,
     /// Which replica it was.
     pub replica: u16,
@@ -83,7 +132,7 @@ pub struct FaultReport {
     pub closed_loop_rps: Option<f64>,
     /// Before.
     pub healthy: Fared,
-    /// From the moment on at which the backup went.
+    /// From the moment on at which the replica went.
     pub faulty: Fared,
     /// p99 over p99 before.
     pub p99_ratio: f64,
@@ -119,7 +168,7 @@ pub fn run(
             peak / 2.0
         }
     };
-    let replica = setup.spec.replicas - 1;
+    let (replica, _) = fault.whom(&running);
     let pace = Pace::Open(rate);
     let phases = [WARM_UP, fault.measure, fault.measure];
     let phases = phases.map(|length| Phase { pace, length }).to_vec();
@@ -129,27 +178,16 @@ pub fn run(
     let outcomes = put_on(replicas, clients, &setup.plan(phases), |moment, replicas| {
         if moment == Moment::Begin(2) {
             said(&format!("{rate:.0} requests/s, without replica {replica}"));
-            struck = match fault.kind {
-                Kind::Dead => replicas.kill(replica),
-                Kind::Halted => replicas.halt(replica),
-            };
+            struck = strike(fault.kind, replicas, replica);
         }
     })?;
     struck.map_err(|error| BenchError::Files { id: replica, error })?;
     let view_changes = replicas.reports().iter().map(|report| report.view_changes).max();
-    let Running { mut replicas, clients, .. } = running;
-    drop(clients);
-    if fault.kind == Kind::Halted {
-        replicas.kill(replica).map_err(|error| BenchError::Files { id: replica, error })?;
-    }
-    replicas.stop()?;
+    fault.end(running, replica)?;
     let [healthy, faulty] = [1, 2].map(|phase| Fared::of(setup, &outcomes[phase], rate));
     let p99_ratio = faulty.latency_us.p99 / healthy.latency_us.p99.max(1e-3);
     Ok(FaultReport {
-        kind: match fault.kind {
-            Kind::Dead => "dead-backup",
-            Kind::Halted => "halted-backup",
-        },
+        kind: fault.kind.name(),
         replica,
         offered_rps: round(rate, 1),
         closed_loop_rps,

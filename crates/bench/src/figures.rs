@@ -87,6 +87,15 @@ impl Spread {
     }
 }
 
+/// The middle value, or the mean of the two in the middle; 0 of none.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    (sorted[last / 2] + sorted[sorted.len() / 2]) / 2.0
+}
+
 /// `value` with this many decimals.
 #[must_use]
 pub fn round(value: f64, decimals: i32) -> f64 {

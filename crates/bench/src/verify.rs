@@ -6,6 +6,7 @@
 //! else that a verification does, so no program with these formulas can pass it.
 
 use crate::Machine;
+use crate::figures::median;
 use serde::Serialize;
 use std::time::Duration;
 use tercio_crypto::sm2::{self, Backend, Item, SecretKey, Unavailable, UserId, Verifier};
@@ -143,12 +144,6 @@ fn rate(time: Duration, mut operations: impl FnMut() -> usize) -> f64 {
             return done as f64 / spent.as_secs_f64();
         }
     }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// Measures.

@@ -22,6 +22,7 @@ pub mod pbft;
 mod pool;
 mod progress;
 mod protocol;
+mod standing;
 mod votes;
 
 pub use kind::{ProtocolFacts, ProtocolKind, Reading, RecoverError, Recovery, Setup};
@@ -31,4 +32,5 @@ pub use protocol::{
     Awaited, ClockDifference, Delivery, Effect, Event, Evidence, Floor, Horizon, Instant, Learning,
     MAX_BATCH, MAX_PACKAGE, PersistId, Protocol, Settings, SettingsError, Status,
 };
+pub use standing::{QUEUE_TARGET, StandingQueue};
 pub use votes::{HostVotes, Phase, Recorded, Vote, VoteTable};

@@ -8,6 +8,8 @@
 //! MACs that enough other replicas have handed to us too. A client can make tags that are good for
 //! one replica alone; that replica must not leave its view over them (f16).
 
+#[cfg(test)]
+mod plant;
 mod waiting;
 
 use crate::Instant;
@@ -123,9 +125,9 @@ pub struct RequestPool {
     queued_bytes: usize,
     /// How many clients have something waiting.
     active: usize,
-    measured: AdmissionControl,
-    /// Operations delivered since that was last told to `measured`.
-    delivered_ops: u64,
+    admission: AdmissionControl,
+    /// Since when those order that do now. What arrived before has waited for them since then.
+    began: Instant,
 }
 
 /// The clients of whom `windows` say what is done.
@@ -186,7 +188,7 @@ impl RequestPool {
         let quota = client.ops + ops <= limits.client_ops || !stands(Defence::F31ClientQuotas);
         let room = self.ops + ops <= limits.total_ops && self.bytes + bytes <= limits.total_bytes;
         if !quota || !room {
-            self.measured.declined(ops as u64);
+            self.admission.declined(ops as u64);
             return Admitted::Full;
         }
         self.active += usize::from(client.waiting.is_empty());
@@ -223,7 +225,7 @@ impl RequestPool {
     /// how long it may retry. Cheap, so that it can be asked before the package is looked at.
     /// What waits already is not refused as busy.
     pub fn turns_away(&mut self, client: ClientId, first: RequestSeq) -> Option<Duration> {
-        let limit = self.measured.limit().min(self.limits.total_ops);
+        let limit = self.admission.limit().min(self.limits.total_ops);
         let full = match stands(Defence::F31ClientQuotas) {
             true => self.queued_ops >= limit,
             false => self.ops >= self.limits.total_ops,
@@ -237,8 +239,9 @@ impl RequestPool {
         if !self.is_full() && held < (limit / clients.max(1)).max(1) {
             return None;
         }
-        self.measured.declined(1);
-        Some(self.measured.hint(self.queued_ops))
+        let last = self.queue.back().map(|(id, _)| *id);
+        self.admission.refused(1, last, self.queued_ops);
+        Some(self.admission.hint(self.queued_ops))
     }
 
     /// Whether no new package finds room, whosever it is.
@@ -250,7 +253,7 @@ impl RequestPool {
     /// After how long one that found no room may retry.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        self.measured.hint(self.queued_ops)
+        self.admission.hint(self.queued_ops)
     }
 
     /// How many packages wait for delivery, proposed or not.
@@ -277,8 +280,9 @@ impl RequestPool {
         self.queued_bytes
     }
 
-    /// Takes packages for a batch in order of arrival, within the limits but at least one.
-    pub fn take_batch(&mut self, most_ops: usize, most_bytes: usize) -> Vec<Package> {
+    /// Takes packages for a batch in order of arrival, within the limits but at least one. How long
+    /// they have waited says how many may wait (rule Q1).
+    pub fn take_batch(&mut self, most_ops: usize, most_bytes: usize, now: Instant) -> Vec<Package> {
         let mut batch = Vec::with_capacity(self.queue.len().min(most_ops));
         let (mut ops, mut bytes) = (0, 0);
         while let Some((id, key)) = self.queue.front().copied() {
@@ -293,8 +297,14 @@ impl RequestPool {
             }
             (ops, bytes) = (ops + more_ops, bytes + more_bytes);
             pending.proposed = true;
+            let arrived = pending.arrived;
             batch.push(pending.package.clone());
             self.queue.pop_front();
+            let waited = now.since(arrived.max(self.began));
+            if batch.len() == 1 {
+                self.admission.taken_first(waited, now);
+            }
+            self.admission.taken(id, waited, self.limits.total_ops);
         }
         self.queued_ops -= ops;
         self.queued_bytes -= bytes;
@@ -309,7 +319,6 @@ impl RequestPool {
         for seq in package.numbers() {
             client.window.insert(seq);
         }
-        self.delivered_ops += package.ops.len() as u64;
         if client.waiting.is_empty() {
             return;
         }
@@ -411,8 +420,7 @@ impl RequestPool {
     /// Forgets what the lists say of requests that are done. Costs little: a list is gone through
     /// when half of it has become worthless.
     pub fn trim(&mut self, now: Instant) {
-        let delivered = std::mem::take(&mut self.delivered_ops);
-        self.measured.delivered(delivered, self.queued_ops, now);
+        self.admission.tick(now);
         let clients = &self.clients;
         let find = |(client, first): &Key| clients.get(client)?.find(*first);
         let alive = |id: u64, key: &Key| find(key).is_some_and(|p| p.id == id);
@@ -464,7 +472,7 @@ mod tests {
             assert!(lists.iter().all(|len| *len < 100), "{lists:?}");
         }
         assert_eq!((pool.len(), pool.oldest_unvouched()), (1, Some(Instant(0))));
-        assert_eq!((pool.queued_ops(), pool.take_batch(10, 10).len()), (1, 1));
+        assert_eq!((pool.queued_ops(), pool.take_batch(10, 10, Instant(0)).len()), (1, 1));
         assert_eq!(pool.admit(package(1, 77), Instant(0)), Admitted::Done);
     }
 
@@ -493,12 +501,15 @@ mod tests {
         }
         let clients =
             |batch: Vec<Package>| -> Vec<u64> { batch.iter().map(|p| p.client.0).collect() };
-        assert_eq!(clients(pool.take_batch(4, usize::MAX)), [1, 2, 3, 4]);
-        assert_eq!(clients(pool.take_batch(100, 1)), [5], "one at least");
+        assert_eq!(clients(pool.take_batch(4, usize::MAX, Instant(20))), [1, 2, 3, 4]);
+        assert_eq!(clients(pool.take_batch(100, 1, Instant(20))), [5], "one at least");
         pool.delivered(&package(2, 1));
         pool.requeue([&package(4, 1)].into_iter(), Instant(50));
         assert_eq!(pool.oldest_unforwarded(), Some(Instant(50)));
-        assert_eq!(clients(pool.take_batch(100, usize::MAX)), [1, 3, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(
+            clients(pool.take_batch(100, usize::MAX, Instant(60))),
+            [1, 3, 5, 6, 7, 8, 9, 10]
+        );
         assert_eq!(pool.queued_ops(), 0);
     }
 

@@ -56,6 +56,7 @@ scenarios! {
     f65_numbers_far_ahead "f65",
     f63_clocks_that_are_wrong "f63",
     f64_a_write_ahead_log_that_was_cut "f64",
+    f56_a_primary_dies_under_full_load "f56",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

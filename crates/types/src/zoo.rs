@@ -96,6 +96,7 @@ switches! {
         F64MarkLog "a write-ahead log that was cut is taken for whole",
         F57KeepDescriptors "links may take all descriptors",
         F58ProofFirst "handshakes are answered without a proof",
+        F56LearnFromWork "a view change is a measure of what can be ordered, and no limit rises",
     }
 }
 

@@ -271,7 +271,7 @@ impl Sequencer {
             if ops == 0 || !room || under_way > 0 && !full {
                 return;
             }
-            let packages = self.pool.take_batch(batch_ops, batch_bytes);
+            let packages = self.pool.take_batch(batch_ops, batch_bytes, self.now);
             self.uncovered += packages.iter().map(package_len).sum::<usize>();
             let checkpoint = self.uncovered >= self.settings.checkpoint_bytes;
             self.order(next, packages, checkpoint);

@@ -1,6 +1,7 @@
 //! The processor time of each primitive.
 
 use crate::calibrate::stream;
+use crate::figures::median;
 use bytes::Bytes;
 use serde::Serialize;
 use std::hint::black_box;
@@ -134,12 +135,6 @@ impl Sizes {
     }
 }
 
-/// The median of some measurements.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// The processor time of one call of `op`, in nanoseconds.
 fn nanos_each(mut op: impl FnMut()) -> f64 {
     let mut calls = 16u32;
@@ -152,5 +147,6 @@ fn nanos_each(mut op: impl FnMut()) -> f64 {
     while time(calls) < ROUND {
         calls *= 2;
     }
-    median((0..ROUNDS).map(|_| time(calls).as_secs_f64() * 1e9 / f64::from(calls)).collect())
+    let each = |_| time(calls).as_secs_f64() * 1e9 / f64::from(calls);
+    median(&(0..ROUNDS).map(each).collect::<Vec<_>>())
 }

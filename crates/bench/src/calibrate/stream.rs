@@ -1,6 +1,6 @@
 //! What a message costs on a TCP connection of the loopback network.
 
-use super::primitives::median;
+use crate::figures::median;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -56,7 +56,7 @@ pub(super) fn batched(len: usize, batch: usize) -> io::Result<Cost> {
         let read = reader.join().expect("the reader does not panic")?;
         reads.push(read.as_secs_f64() * 1e9 / BATCHED as f64);
     }
-    Ok(Cost { write_ns: median(writes), read_ns: median(reads) })
+    Ok(Cost { write_ns: median(&writes), read_ns: median(&reads) })
 }
 
 /// The cost of one message of `len` bytes that travels alone, at both ends together, in
@@ -74,5 +74,5 @@ pub(super) fn lone(len: usize) -> io::Result<f64> {
         }
         rounds.push((thread_cpu() - start).as_secs_f64() * 1e9 / ALONE as f64);
     }
-    Ok(median(rounds))
+    Ok(median(&rounds))
 }

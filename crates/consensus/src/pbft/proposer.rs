@@ -150,7 +150,8 @@ impl Proposer {
         if !self.may_propose(config, at, slots) {
             return;
         }
-        let packages = pool.take_batch(config.settings.batch_ops, config.settings.batch_bytes);
+        let (ops, bytes) = (config.settings.batch_ops, config.settings.batch_bytes);
+        let packages = pool.take_batch(ops, bytes, at.now);
         self.batch_deadline = None;
         if packages.is_empty() {
             return;

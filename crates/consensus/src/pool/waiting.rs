@@ -61,6 +61,8 @@ impl RequestPool {
 
     /// Everything that waits has waited since now, and was forwarded to nobody.
     pub(super) fn restart_waiting(&mut self, now: Instant) {
+        self.began = now;
+        self.admission.restart();
         self.held.clear();
         self.unforwarded.clear();
         self.unvouched.clear();

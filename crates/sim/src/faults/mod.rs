@@ -43,6 +43,7 @@ mod f52;
 mod f65;
 mod f63;
 mod f64;
+mod f56;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -128,6 +129,7 @@ faults! {
     f65 "numbers far ahead" F65FarNumbers,
     f63 "clocks that are wrong" F63JudgeTime,
     f64 "a write-ahead log that was cut" F64MarkLog,
+    f56 "a primary dies under full load" F56LearnFromWork,
 }
 
 /// The fault of a number.

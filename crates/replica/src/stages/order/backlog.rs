@@ -1,28 +1,19 @@
 //! What is ordered and not executed yet, and when clients feel it.
 //!
 //! Ordering does not wait for execution, so a queue before it is no reason to refuse anybody: it bridges
-//! the time in which execution halts. A *standing* queue only adds latency. As in CoDel (RFC 8289) the
-//! time that a block waited is looked at when it is done: when it was above [`TARGET`] for all of an
-//! [`INTERVAL`], clients are refused as busy, until a block waited less. While nothing is done nothing is
-//! learnt.
+//! the time in which execution halts. When it *stands* ([`StandingQueue`]) clients are refused as busy,
+//! until a block waited less. How much may wait *before* ordering is the pool's business
+//! ([`tercio_consensus::RequestPool`]), by the same measure and target.
 
 use std::collections::VecDeque;
-use std::time::Duration;
-use tercio_consensus::Instant;
-
-/// The longest that a block waits in a good queue.
-const TARGET: Duration = Duration::from_millis(60);
-/// How long the time is above that in a standing queue.
-const INTERVAL: Duration = Duration::from_millis(100);
+use tercio_consensus::{Instant, StandingQueue};
 
 /// Deliveries before execution.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     /// When they came, in order.
     since: VecDeque<Instant>,
-    /// Since when each that was done had waited for longer than the target.
-    above: Option<Instant>,
-    stands: bool,
+    queue: StandingQueue,
 }
 
 impl Backlog {
@@ -33,12 +24,10 @@ impl Backlog {
     /// The first of them is executed.
     pub(super) fn executed(&mut self, now: Instant) {
         let since = self.since.pop_front().expect("what is executed was delivered");
-        if now.since(since) < TARGET || self.since.is_empty() {
-            (self.above, self.stands) = (None, false);
-            return;
+        self.queue.left(now.since(since), now);
+        if self.since.is_empty() {
+            self.queue.restart();
         }
-        let above = *self.above.get_or_insert(now);
-        self.stands |= now.since(above) >= INTERVAL;
     }
 
     /// How many there are.
@@ -48,7 +37,7 @@ impl Backlog {
 
     /// Whether clients are to be refused as busy.
     pub(super) fn pushes_back(&self) -> bool {
-        self.stands
+        self.queue.stands()
     }
 }
 
