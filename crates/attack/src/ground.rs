@@ -3,7 +3,7 @@
 use crate::Trouble;
 use crate::attacks::{Attack, Demands};
 use crate::history::{self, Counts, Op};
-use crate::hostile::{Attacker, Part};
+use crate::hostile::{Attacker, Part, READY_FILE};
 use crate::load::{Fared, Load};
 use crate::net::{ASKER, FIRST_HOSTILE, HOSTILE, LOADERS, Net, Plan, QUORUM};
 use bytes::Bytes;
@@ -21,6 +21,8 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const BEFORE: Duration = Duration::from_secs(3);
 /// After all are level, for what comes late.
 const AFTER: Duration = Duration::from_secs(1);
+/// How long an attacker may need for what it begins with.
+const READY: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
 /// How long replicas have to be level. What they say of themselves is up to 0.2 s old, and held
 /// against what they said 0.3 s before.
@@ -58,10 +60,15 @@ impl Ground {
         Ok(())
     }
 
-    /// Starts one that has the keys of many clients.
+    /// Starts one that has the keys of many clients, and waits until it has its links, or gets no
+    /// more of them.
     pub(crate) fn attack_with(&mut self, part: Part, clients: usize) -> Result<(), Trouble> {
         let attacker = Attacker::start(part, &self.net.dir, FIRST_HOSTILE + HOSTILE, clients)?;
         self.attackers.push(attacker);
+        let (ready, start) = (self.net.dir.join(READY_FILE), now());
+        while !ready.exists() && start.elapsed() < READY {
+            self.wait(LOOK);
+        }
         Ok(())
     }
 

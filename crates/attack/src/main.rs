@@ -75,6 +75,9 @@ struct Run {
     /// Print one JSON object at the end
     #[arg(long)]
     json: bool,
+    /// Fail when this machine lacks what an attack needs, instead of leaving it out
+    #[arg(long)]
+    all: bool,
     /// Keep the networks of attacks that fail in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,

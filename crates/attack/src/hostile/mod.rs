@@ -22,6 +22,8 @@ use tercio_genesis::{Apps, GENESIS_FILE, KEY_FILE, read_genesis};
 use tercio_network::{client_home, client_id, home, poll_until};
 use tercio_types::{ClientId, Membership, ReplicaId};
 
+/// What an attacker makes in the network's directory that needs a while to be ready.
+pub(crate) const READY_FILE: &str = "attacker-ready";
 /// How long an attacker may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -81,6 +83,11 @@ impl Means {
 
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Tells whoever started us that what the attack needs is there.
+    pub(crate) fn tell_ready(&self) -> Result<(), Trouble> {
+        Ok(std::fs::write(self.dir.join(READY_FILE), b"")?)
     }
 
     pub(crate) fn id(&self) -> ClientId {
