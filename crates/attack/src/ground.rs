@@ -262,7 +262,7 @@ pub(crate) fn run(
         p50_ms: ms(during.p50),
         gap_ms: ms(during.gap),
         view_changes,
-        level_s: level.map(|level| ms(level) / 1e3),
+        level_s: level.map(|level| (level.as_secs_f64() * 10.0).round() / 10.0),
         acknowledged: history.iter().filter(|op| op.returned.is_some()).count() as u64,
         open: history.iter().filter(|op| op.returned.is_none()).count() as u64,
         wrong: vec![],

@@ -63,8 +63,12 @@ pub(super) fn refused_then_empty(ground: &mut Ground) -> Result<(), Trouble> {
     loop {
         if let Some(said) = ground.net.ended().pop() {
             ground.notes.push(said.clone());
-            if !said.contains("empt") {
+            if !said.contains("empty") {
                 ground.wrong.push("the message does not say to empty data/ and learn".into());
+            }
+            // An older copy has forgotten promises.
+            if said.contains("from a copy") {
+                ground.wrong.push("the message advises to put an older copy back".into());
             }
             break;
         }
