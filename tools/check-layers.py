@@ -25,7 +25,7 @@ JOINED = {
     "tercio-cli", "tercio",
 }
 # What looks at the product from outside: nothing of the product stands on it.
-OUTSIDE = {"tercio-sim", "tercio-bench", "tercio-sequencer"}
+OUTSIDE = {"tercio-sim", "tercio-bench", "tercio-attack", "tercio-sequencer"}
 APPS = {"tercio-counter", "tercio-exchange", "tercio-kv", "tercio-bank"}
 ALL_APPS = APPS | {"tercio-registry"}
 ABOVE = JOINED | OUTSIDE | ALL_APPS
@@ -60,6 +60,8 @@ MUST_NOT_KNOW = {
 # `bench`; nothing below them may.
 MUST_NOT_NAME = {
     "tercio-sim": {"tercio-transport", "mio", "rustix", "tokio"},
+    # An attacker has what lies outside of a replica: its files, its links, what it says of itself.
+    "tercio-attack": STAGES - {"tercio-transport", "tercio-ledger"} | {"tercio-sync", "tercio-cli"},
     "tercio": {"tercio-bench", "tercio-sequencer"},
     "tercio-cli": {"tercio-sequencer"},
 }
