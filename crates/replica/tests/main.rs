@@ -10,6 +10,7 @@ mod clock;
 mod common;
 mod configuration;
 mod executors;
+mod floods;
 mod genesis;
 mod hostile;
 mod layouts;

@@ -53,6 +53,7 @@ scenarios! {
     f48_absurd_numbers_in_an_offer "f48",
     f51_a_log_that_went_back "f51",
     f52_execution_halts "f52",
+    f59_false_signatures_and_old_forwards "f59",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

@@ -91,6 +91,7 @@ switches! {
         F53FootprintBinds "an operation may touch what it did not declare",
         F54PanicsAbort "an operation that panics takes its replica along",
         F55ResultsByChain "copies of results are taken as they come",
+        F59ChargeByCost "what a link costs in vain is not charged to it",
     }
 }
 

@@ -40,6 +40,7 @@ mod f47;
 mod f48;
 mod f51;
 mod f52;
+mod f59;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -122,6 +123,7 @@ faults! {
     f48 "absurd numbers in an offer" F48BoundOffers,
     f51 "a log that went back" F51AskAfterRestart,
     f52 "execution halts" F52OrderAhead,
+    f59 "false signatures and old forwards" F59ChargeByCost,
 }
 
 /// The fault of a number.
