@@ -47,7 +47,8 @@ fn flood(membership: &Arc<Membership>, ends: &Arc<AtomicBool>) -> JoinHandle<()>
         .collect();
     let limits = Limits { max_queue: 64 << 10, ..Limits::default() };
     std::thread::spawn(move || {
-        let settings = Settings { me, secret, membership: membership.clone(), listen: None, limits };
+        let settings =
+            Settings { me, secret, membership: membership.clone(), listen: None, limits };
         let (mut transport, mut events) = (Transport::bind(settings).unwrap(), vec![]);
         while !ends.load(Ordering::Relaxed) {
             transport.poll(Some(Duration::from_millis(1)), &mut events);
@@ -77,8 +78,7 @@ fn false_signatures_of_one_client_hold_nobody_up() {
             0 => |_| {},
             _ => |node| node.verify.threads = 1,
         };
-        let net =
-            Network::with(4, Layout::AllInOne, Durability::Memory, tune, running::counter);
+        let net = Network::with(4, Layout::AllInOne, Durability::Memory, tune, running::counter);
         let mut client = net.client(running::CLIENT);
         client.call(Bytes::from_static(b"op")).unwrap();
         let (begin, ends) = (Instant::now(), Arc::new(AtomicBool::new(false)));

@@ -6,9 +6,10 @@
 //!   refused or answered again. An honest one sends no false frames at all.
 //! - A replica pays for false signatures in its messages. An honest one verifies what it sends on, and
 //!   its tag on the message is checked before, so nobody else can run up its account.
-//! - A replica's FORWARDs have an account of their own that pays for all of them, good or bad: an
-//!   honest replica may forward tags that fail here (f16), so nothing of them can be held against it,
-//!   and a share is what it gets.
+//! - A replica's FORWARDs have an account of their own. An honest replica may forward tags that fail
+//!   here (f16) and what we have already, so nothing of that can be held against it, and a share is what
+//!   it gets. A signature that is good and new is free: its client asked for it, and whether it is
+//!   ordered must not depend on how much that client asks for through one replica (T1, T2).
 //!
 //! Whoever has nothing left is not listened to until time has paid again: its frames are dropped
 //! before what is dear about them, and counted. Consensus' own messages of a replica without
@@ -34,9 +35,9 @@ const MILLISECOND: i64 = 1_000_000;
 const CLIENT: Rate = Rate { part: 100, most: 10 * MILLISECOND };
 /// A proposal with a thousand signatures may be the first that has a false one.
 const REPLICA: Rate = Rate { part: 100, most: 100 * MILLISECOND };
-/// An eighth; at once, what clients had under way when their primary stopped: eight thousand
-/// requests, half of them signed and new.
-const FORWARDS: Rate = Rate { part: 8, most: 250 * MILLISECOND };
+/// A quarter, 90,000 requests under MACs each second; at once, as many as clients may have under way
+/// when their primary stops.
+const FORWARDS: Rate = Rate { part: 4, most: 250 * MILLISECOND };
 
 impl Rate {
     const fn of(lane: Lane) -> &'static Self {
@@ -100,8 +101,9 @@ impl Meters {
     ) {
         let frame = || cost::of_frame(bytes);
         match (lane, result) {
-            (Lane::Forwards(_), _) => self.charge(lane, frame() + signatures),
+            (Lane::Forwards(_), Ok(_)) if signatures == 0 => self.charge(lane, frame()),
             (_, Ok(_) | Err(Dropped::Filtered(_))) => {}
+            (Lane::Forwards(_), Err(_)) => self.charge(lane, frame() + signatures),
             (Lane::Client(_), Err(_)) => self.charge(lane, frame() + signatures),
             (Lane::Replica(_), Err(Dropped::Reject(Reject::BadSignature(_)))) => {
                 self.charge(lane, signatures);

@@ -236,6 +236,31 @@ fn a_batch_is_full_by_signatures_by_frames_and_by_bytes() {
     assert_eq!(fills(&long), [false, true]);
 }
 
+/// However many frames of one client come before others': they are checked by turns, and replicas'
+/// messages before all of them.
+#[test]
+fn signatures_are_checked_by_turns() {
+    let signers = Signers::new();
+    let gather = Gather { signatures: 4, ..Gather::default() };
+    let mut verifier = gathering(gather);
+    let mut submit = |i: usize, number| {
+        let (from, bytes) = signers.request(i, number, 10);
+        verifier.submit(from, &bytes, Duration::ZERO);
+    };
+    (1..=20).for_each(|number| submit(0, number));
+    (1..=2).for_each(|number| submit(1, number));
+    submit(2, 1);
+    verifier.flush();
+    let batches: Vec<Vec<_>> = std::iter::from_fn(|| {
+        verifier.is_due(false, Duration::ZERO).then(|| decide(&mut verifier))
+    })
+    .take(3)
+    .map(|batch| batch.iter().map(|outcome| outcome.0).collect())
+    .collect();
+    let [a, b, c] = [0, 1, 2].map(|i| signers.0[i].me());
+    assert_eq!(batches, [vec![a, b, c, a], vec![b, a, a, a], vec![a; 4]]);
+}
+
 /// What waits is due when no more frames are at hand, or when the first has waited long enough.
 #[test]
 fn a_frame_waits_for_company_no_longer_than_it_may() {
