@@ -3,7 +3,7 @@
 
 use crate::Reject;
 use tercio_types::{
-    Attested, Authenticator, ClientId, Principal, SignatureBytes, SigningKey, Tag, Tags,
+    Attested, Authenticator, ClientId, Principal, Scheme, SignatureBytes, SigningKey, Tag, Tags,
 };
 
 /// An authenticator, borrowed.
@@ -65,6 +65,8 @@ pub(crate) struct Signed {
 pub struct Signatures {
     list: Vec<Signed>,
     verdict: Option<Result<(), Reject>>,
+    /// How many were not known yet when they were decided.
+    computed: usize,
 }
 
 impl Signatures {
@@ -75,15 +77,29 @@ impl Signatures {
         self.list.len()
     }
 
+    /// Their schemes, in order.
+    pub fn schemes(&self) -> impl Iterator<Item = Scheme> {
+        self.list.iter().map(|signed| signed.key.scheme)
+    }
+
+    /// How many of them had to be computed with when they were checked: the others had been found good
+    /// before.
+    #[must_use]
+    pub fn computed(&self) -> usize {
+        self.computed
+    }
+
     pub(crate) fn list(&self) -> &[Signed] {
         &self.list
     }
 
-    /// Takes one verdict for each, which are the next of `verdicts`.
-    pub(crate) fn decide(&mut self, verdicts: &mut impl Iterator<Item = bool>) {
+    /// Takes one verdict for each, which are the next of `verdicts`, and whether it was computed.
+    pub(crate) fn decide(&mut self, verdicts: &mut impl Iterator<Item = (bool, bool)>) {
         let mut verdict = Ok(());
+        self.computed = 0;
         for Signed { by, .. } in &self.list {
-            let good = verdicts.next().expect("one verdict a signature");
+            let (good, computed) = verdicts.next().expect("one verdict a signature");
+            self.computed += usize::from(computed);
             verdict = verdict.and(if good { Ok(()) } else { Err(Reject::BadSignature(*by)) });
         }
         self.verdict = Some(verdict);
@@ -104,7 +120,7 @@ impl<M> Admitted<M> {
         if list.is_empty() {
             return Self::Verified(Verified { message, doubts });
         }
-        let signatures = Signatures { list, verdict: None };
+        let signatures = Signatures { list, verdict: None, computed: 0 };
         Self::Pending(Box::new(Pending { message, doubts, signatures }))
     }
 }

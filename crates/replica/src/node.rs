@@ -259,6 +259,8 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
             return;
         }
         let mut result = order.handle_frame(from, bytes, now, outbox);
+        // Each frame comes by itself here.
+        order.flush();
         if result.is_ok() && order.must_verify(false, now) {
             result = order.verify(now, outbox);
         }
@@ -330,9 +332,12 @@ impl<S: Home + 'static, P: Protocol> Node<S, P> {
 }
 
 impl<P: Protocol> Stages<P> {
-    /// Verifies what waits for it.
+    /// Verifies all that waits for it.
     fn verify(&mut self, now: Instant) -> Result<(), NodeError> {
-        self.order.verify(now, &mut self.outbox)
+        while self.order.gathers() {
+            self.order.verify(now, &mut self.outbox)?;
+        }
+        Ok(())
     }
 
     /// Runs all stages on this thread until nothing is left but frames to send, and what the log is to

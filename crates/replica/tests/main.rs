@@ -11,6 +11,7 @@ mod common;
 mod configuration;
 mod cuts;
 mod executors;
+mod floods;
 mod genesis;
 mod hostile;
 mod layouts;

@@ -174,10 +174,13 @@ fn what_waits_is_verified_when_nothing_comes_or_time_is_over() {
     assert!(!order.gathers() && !order.must_verify(true, at(0)));
     assert_eq!(order.status().checked.signatures, 1);
 
-    // While others keep coming: when the first of them has waited long enough.
+    // While others keep coming: when the first of them has waited long enough, between two looks at
+    // the links.
     for (number, us) in [(2, 10), (3, 150), (4, 205)] {
         take(&asker.request(number, 0, &[b"op"]), us, order, outbox);
     }
+    assert!(!order.must_verify(false, at(210)));
+    order.flush();
     assert!(!order.must_verify(false, at(209)));
     assert!(order.must_verify(false, at(210)));
     order.verify(at(210), outbox).unwrap();

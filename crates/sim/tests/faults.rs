@@ -57,6 +57,7 @@ scenarios! {
     f63_clocks_that_are_wrong "f63",
     f64_a_write_ahead_log_that_was_cut "f64",
     f56_a_primary_dies_under_full_load "f56",
+    f59_false_signatures_and_old_forwards "f59",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

@@ -97,6 +97,7 @@ switches! {
         F57KeepDescriptors "links may take all descriptors",
         F58ProofFirst "handshakes are answered without a proof",
         F56LearnFromWork "a view change is a measure of what can be ordered, and no limit rises",
+        F59ChargeByCost "what a link costs in vain is not charged to it",
     }
 }
 

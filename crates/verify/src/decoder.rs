@@ -1,6 +1,6 @@
 //! From a frame to a message, as far as that needs no signature.
 
-use crate::{Dropped, Filter, Inbound, Plain};
+use crate::{Dropped, Filter, Inbound, Plain, cost};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +35,18 @@ impl<M> Held<M> {
             Self::Plain(pending, _) => Some(pending.signatures()),
             Self::Done(_) => None,
         }
+    }
+
+    /// What its signatures cost if none is known yet.
+    pub(crate) fn cost(&mut self) -> u64 {
+        self.signatures().map_or(0, |signatures| signatures.schemes().map(cost::of_signature).sum())
+    }
+
+    /// What they did cost, once they are decided.
+    pub(crate) fn spent(&mut self) -> u64 {
+        let Some(signatures) = self.signatures() else { return 0 };
+        let (computed, all) = (signatures.computed() as u64, signatures.len() as u64);
+        self.cost() * computed / all
     }
 
     pub(crate) fn finish(self) -> Result<Inbound<M>, Dropped> {

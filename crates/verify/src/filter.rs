@@ -8,9 +8,8 @@
 //! A frame that waits is judged by the value at the time when its turn comes. Between a change and
 //! its publication a frame may be checked in vain, and dropped by ordering after all.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use tercio_types::{ClientId, Principal};
+use crate::Lane;
+use tercio_types::Principal;
 use tercio_wire::{Key, Kind};
 use thiserror::Error;
 
@@ -23,8 +22,6 @@ pub struct Filter {
     pub last: u64,
     /// Whether clients' packages find no room, whosever they are.
     pub busy: bool,
-    /// The clients that are not heard for a moment.
-    pub muted: Arc<BTreeSet<ClientId>>,
 }
 
 /// What a frame that was passed over says of itself; nothing of it was checked.
@@ -44,9 +41,12 @@ pub enum Filtered {
         /// Its first number.
         first: u64,
     },
-    /// Of a client that is not heard.
-    #[error("a frame of a client with too many useless ones")]
-    Muted,
+    /// There is no room in the queue before verification.
+    #[error("there is no room to wait for verification")]
+    NoRoom,
+    /// Of a link that has used up its time, or all that its FORWARDs may take.
+    #[error("a frame of {}, which has used up its time", .0.from())]
+    Floods(Lane),
 }
 
 impl Filtered {
@@ -56,7 +56,10 @@ impl Filtered {
         match self {
             Self::Number { .. } => "passed_over",
             Self::Busy { .. } => "busy",
-            Self::Muted => "client_floods",
+            Self::NoRoom => "verify_queue_full",
+            Self::Floods(Lane::Client(_)) => "client_floods",
+            Self::Floods(Lane::Replica(_)) => "replica_floods",
+            Self::Floods(Lane::Forwards(_)) => "forward_floods",
         }
     }
 }
@@ -68,7 +71,6 @@ impl Filter {
     /// When ordering would drop it.
     pub fn pass(&self, from: Principal, frame: &[u8]) -> Result<(), Filtered> {
         match from {
-            Principal::Client(client) if self.muted.contains(&client) => Err(Filtered::Muted),
             Principal::Client(_) if self.busy => match Key::peek(frame) {
                 Some((Kind::REQUEST, first)) => Err(Filtered::Busy { first }),
                 _ => Ok(()),

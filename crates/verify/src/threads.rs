@@ -6,13 +6,15 @@
 //! - What is submitted in one turn goes to the workers in chunks, each to the one that has the
 //!   fewest bytes before it. So all of one link's frames may be verified at the same time; their
 //!   outcomes are put back into their order before they are given out.
+//! - Replicas' messages go at once. Of clients' frames and of FORWARDs the workers have two batches each
+//!   at most; the rest waits on the loop and is handed on by turns (decision 0043).
 //! - A worker gathers what its queue holds until that fills a batch, and never waits for company:
 //!   while it verifies, the next batch gathers in the queue. What needs no signature is done before
 //!   the batch is verified.
 //! - The loop is woken once for what came while it did not look.
-//! - Frames that were submitted, and whose outcomes were not given out yet, are bounded
-//!   ([`Bounds`]): clients have half of that together, and one of them a quarter. A worker never
-//!   waits for the loop.
+//! - What waits on the loop is bounded ([`Bounds`]): clients have half of that together, and one of them
+//!   a quarter. When replicas' messages that have no outcome yet come to half of it, no more is read. A
+//!   worker never waits for the loop.
 //! - Good signatures are known to all workers (decision 0023).
 //! - A new membership goes the way of frames, behind those that were submitted before.
 //! - A worker ends when the stage is dropped. Whoever runs one sees to it that a panic in it ends
@@ -24,7 +26,9 @@ mod worker;
 pub use worker::Worker;
 
 use crate::decoder::Decoder;
-use crate::{Dropped, Filter, Gather, Inbound, Outcome, VerifyStage};
+use crate::lanes::{Bounds, Job, Lanes, Load, QUANTUM, refusal};
+use crate::meter::Meters;
+use crate::{Dropped, Filter, Filtered, Gather, Inbound, Lane, Outcome, VerifyStage, cost};
 use bytes::Bytes;
 use link::Link;
 use std::collections::{BTreeMap, VecDeque};
@@ -39,52 +43,20 @@ use tercio_wire::Message;
 /// A chunk is handed on when it has this many bytes: a proposal keeps nobody waiting behind it.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How much may be with the workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// Frames.
-    pub frames: usize,
-    /// Their bytes. A last frame may exceed it.
-    pub bytes: usize,
-}
+/// How much of clients' frames and FORWARDs each worker may have, in batches: one to check, and one that
+/// gathers meanwhile. The rest waits on the loop, where it is shared out.
+const AHEAD: u64 = 2;
 
-impl Default for Bounds {
-    /// 8,192 frames, 64 MiB.
-    fn default() -> Self {
-        Self { frames: 8192, bytes: 64 << 20 }
-    }
-}
-
-/// Frames and their bytes that are with the workers.
-#[derive(Clone, Copy, Debug, Default)]
-struct Load {
-    frames: usize,
-    bytes: usize,
-}
-
-impl Load {
-    fn add(&mut self, bytes: usize) {
-        self.frames += 1;
-        self.bytes += bytes;
-    }
-
-    fn remove(&mut self, bytes: usize) {
-        self.frames -= 1;
-        self.bytes -= bytes;
-    }
-
-    /// Whether it comes to one `part`-th of the bounds.
-    fn reaches(&self, bounds: &Bounds, part: usize) -> bool {
-        self.frames >= bounds.frames / part || self.bytes >= bounds.bytes / part
-    }
-}
-
-/// Which frame it is: its link, its place in the order of that, and how many bytes it has.
+/// Which frame it is: its lane, its place in the order of that, how many bytes it has and what it was
+/// expected to cost.
 #[derive(Clone, Copy, Debug)]
 struct Ticket {
-    from: Principal,
+    lane: Lane,
     place: u64,
     bytes: usize,
+    cost: u64,
+    /// Whether its link has used up its time, so that no signature in it is to be checked.
+    spent: bool,
 }
 
 /// What a worker is told.
@@ -93,8 +65,8 @@ enum Command {
     Membership(Arc<Membership>),
 }
 
-/// What came of some frames.
-type Outcomes<M> = Vec<(Ticket, Result<Inbound<M>, Dropped>)>;
+/// What came of some frames, and how long their signatures took.
+type Outcomes<M> = Vec<(Ticket, Result<Inbound<M>, Dropped>, u64)>;
 
 /// What a worker has done.
 struct Done<M> {
@@ -124,9 +96,14 @@ pub struct Threads<M> {
     queues: Vec<(Sender<Command>, usize)>,
     done: Receiver<Done<M>>,
     shared: Arc<Shared>,
-    links: BTreeMap<Principal, Link<M>>,
-    all: Load,
-    clients: Load,
+    /// What waits here.
+    lanes: Lanes<Bytes>,
+    /// The order of what is with the workers.
+    links: BTreeMap<Lane, Link<M>>,
+    /// Of that: replicas' messages, and what all else is expected to cost.
+    urgent: Load,
+    ahead: u64,
+    meters: Meters,
     ready: VecDeque<Outcome<M>>,
     filters: u64,
     checked: Vec<Checked>,
@@ -174,9 +151,11 @@ impl<M: Message + Send> Threads<M> {
             queues,
             done,
             shared,
+            lanes: Lanes::new(bounds),
             links: BTreeMap::new(),
-            all: Load::default(),
-            clients: Load::default(),
+            urgent: Load::default(),
+            ahead: 0,
+            meters: Meters::default(),
             ready: VecDeque::new(),
             filters: 0,
             dropped: BTreeMap::new(),
@@ -187,22 +166,78 @@ impl<M: Message + Send> Threads<M> {
     /// Takes over what a worker has done.
     fn take(&mut self, done: Done<M>) {
         self.checked[done.worker] = done.checked;
-        for (ticket, result) in done.outcomes {
-            let from = ticket.from;
-            self.queues[done.worker].1 -= ticket.bytes;
-            let link = self.links.get_mut(&from).expect("its frame came on this link");
-            link.set(ticket, result);
-            while let Some((bytes, result)) = link.pop() {
-                self.all.remove(bytes);
-                if matches!(from, Principal::Client(_)) {
-                    self.clients.remove(bytes);
-                }
+        for (ticket, result, signatures) in done.outcomes {
+            let Ticket { lane, bytes, cost, .. } = ticket;
+            self.queues[done.worker].1 -= bytes;
+            match lane {
+                Lane::Replica(_) => self.urgent.remove(bytes),
+                _ => self.ahead -= cost,
+            }
+            self.meters.settle(lane, &result, bytes, signatures);
+            let link = self.links.get_mut(&lane).expect("its frame came in this lane");
+            link.set(ticket.place, result);
+            while let Some(result) = link.pop() {
                 if let Err(dropped) = &result {
                     dropped.count(&mut self.dropped);
                 }
-                self.ready.push_back((from, result));
+                self.ready.push_back((lane.from(), result));
             }
         }
+    }
+
+    fn refuse(&mut self, lane: Lane, why: Filtered) {
+        self.ready.push_back((lane.from(), Err(Dropped::Filtered(why))));
+    }
+
+    /// What the workers may have ahead.
+    fn may_go_ahead(&self) -> bool {
+        let batch = self.gather.signatures as u64 * QUANTUM;
+        self.ahead < AHEAD * batch * self.queues.len() as u64
+    }
+
+    /// Hands on replicas' messages, and of the others what the workers may have.
+    fn hand_on(&mut self) {
+        loop {
+            let job = match self.lanes.next_urgent() {
+                Some(job) => job,
+                None if !self.may_go_ahead() => break,
+                None => match self.lanes.next_fair() {
+                    Some(job) => job,
+                    None => break,
+                },
+            };
+            let Job { lane, cost, bytes, what, .. } = job;
+            let may = self.meters.may(lane);
+            match (lane, may) {
+                (Lane::Client(_), Err(floods)) => {
+                    self.refuse(lane, floods);
+                    continue;
+                }
+                (Lane::Replica(_), _) => self.urgent.add(bytes),
+                _ => self.ahead += cost,
+            }
+            let place = self.links.entry(lane).or_insert(Link::EMPTY).push();
+            self.chunk.push((Ticket { lane, place, bytes, cost, spent: may.is_err() }, what));
+            self.chunk_bytes += bytes;
+            if self.chunk.len() >= self.gather.signatures || self.chunk_bytes >= CHUNK_BYTES {
+                self.send_chunk();
+            }
+        }
+        self.send_chunk();
+    }
+
+    fn send_chunk(&mut self) {
+        if self.chunk.is_empty() {
+            return;
+        }
+        let (chunk, bytes) =
+            (std::mem::take(&mut self.chunk), std::mem::take(&mut self.chunk_bytes));
+        let by_load = |at: &usize| self.queues[*at].1;
+        let worker = (0..self.queues.len()).min_by_key(by_load).expect("there is one");
+        let (queue, load) = &mut self.queues[worker];
+        *load += bytes;
+        // One that is gone ends the replica.
+        let _ = queue.send(Command::Verify(chunk));
     }
 }
 
@@ -223,17 +258,35 @@ impl<M: Message + Send> VerifyStage<M> for Threads<M> {
         self.shared.filters.store(self.filters, Ordering::Release);
     }
 
-    fn submit(&mut self, from: Principal, bytes: &Bytes, _now: Duration) {
-        let length = bytes.len();
-        let place = self.links.entry(from).or_insert(Link::EMPTY).push(length);
-        self.all.add(length);
-        if matches!(from, Principal::Client(_)) {
-            self.clients.add(length);
+    fn hears(&mut self, from: Principal, now: Duration) -> bool {
+        match from {
+            Principal::Client(client) => self.meters.hear(Lane::Client(client), now).is_ok(),
+            Principal::Replica(_) => true,
         }
-        self.chunk.push((Ticket { from, place, bytes: length }, bytes.clone()));
-        self.chunk_bytes += length;
-        if self.chunk.len() >= self.gather.signatures || self.chunk_bytes >= CHUNK_BYTES {
-            self.flush();
+    }
+
+    fn charge(&mut self, lane: Lane) {
+        self.meters.charge(lane, cost::of_answer());
+    }
+
+    fn submit(&mut self, from: Principal, bytes: &Bytes, now: Duration) {
+        let lane = Lane::of(from, bytes);
+        let heard = self.meters.hear(lane, now);
+        if let (Lane::Client(_) | Lane::Forwards(_), Err(floods)) = (lane, heard) {
+            return self.refuse(lane, floods);
+        }
+        let refusal = refusal(from, bytes);
+        if !self.lanes.has_room(lane) {
+            return self.refuse(lane, refusal);
+        }
+        let cost = cost::expected(lane, bytes);
+        let job = Job { lane, cost, bytes: bytes.len(), refusal, what: bytes.clone() };
+        for out in self.lanes.push(job) {
+            self.refuse(out.lane, out.refusal);
+        }
+        let urgent = self.lanes.urgent();
+        if urgent.frames >= self.gather.signatures || urgent.bytes >= CHUNK_BYTES {
+            self.hand_on();
         }
     }
 
@@ -257,36 +310,30 @@ impl<M: Message + Send> VerifyStage<M> for Threads<M> {
         while let Ok(done) = self.done.try_recv() {
             self.take(done);
         }
+        // There is room with the workers again.
+        self.hand_on();
     }
 
     fn flush(&mut self) {
-        if self.chunk.is_empty() {
-            return;
-        }
-        let (chunk, bytes) =
-            (std::mem::take(&mut self.chunk), std::mem::take(&mut self.chunk_bytes));
-        let by_load = |at: &usize| self.queues[*at].1;
-        let worker = (0..self.queues.len()).min_by_key(by_load).expect("there is one");
-        let (queue, load) = &mut self.queues[worker];
-        *load += bytes;
-        // One that is gone ends the replica.
-        let _ = queue.send(Command::Verify(chunk));
+        self.hand_on();
     }
 
     fn has_room_for(&self, from: Principal) -> bool {
-        let Principal::Client(_) = from else { return true };
-        let own = self.links.get(&from).map(|link| link.load).unwrap_or_default();
-        !self.clients.reaches(&self.bounds, 2) && !own.reaches(&self.bounds, 4)
+        match from {
+            Principal::Client(client) => self.lanes.has_room(Lane::Client(client)),
+            Principal::Replica(_) => true,
+        }
     }
 
     fn is_full(&self) -> bool {
-        self.all.reaches(&self.bounds, 1)
+        self.urgent.reaches(&self.bounds, 2)
     }
 
     fn wait(&mut self, at_most: Duration) {
         self.flush();
         if let Ok(done) = self.done.recv_timeout(at_most) {
             self.take(done);
+            self.hand_on();
         }
     }
 

@@ -5,11 +5,8 @@ use crate::common::{
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
-use tercio_types::{
-    Attested, AttestedKind, Authenticator, ClientId, Principal, SignatureBytes, Tag,
-};
+use tercio_types::{Attested, AttestedKind, Authenticator, Principal, SignatureBytes, Tag};
 use tercio_verify::{
     Dropped, Filter, Filtered, Gather, HostVerify, Inbound, Outcome, Plain, VerifyStage,
 };
@@ -222,6 +219,8 @@ fn a_batch_is_full_by_signatures_by_frames_and_by_bytes() {
         let mut verifier = gathering(gather);
         let full = |(from, bytes): &(Principal, Bytes)| {
             assert!(submit(&mut verifier, *from, bytes).is_none());
+            assert!(!is_batch(&verifier), "more is at hand");
+            verifier.flush();
             is_batch(&verifier)
         };
         frames.iter().map(full).collect::<Vec<_>>()
@@ -237,6 +236,31 @@ fn a_batch_is_full_by_signatures_by_frames_and_by_bytes() {
     assert_eq!(fills(&long), [false, true]);
 }
 
+/// However many frames of one client come before others': they are checked by turns, and replicas'
+/// messages before all of them.
+#[test]
+fn signatures_are_checked_by_turns() {
+    let signers = Signers::new();
+    let gather = Gather { signatures: 4, ..Gather::default() };
+    let mut verifier = gathering(gather);
+    let mut submit = |i: usize, number| {
+        let (from, bytes) = signers.request(i, number, 10);
+        verifier.submit(from, &bytes, Duration::ZERO);
+    };
+    (1..=20).for_each(|number| submit(0, number));
+    (1..=2).for_each(|number| submit(1, number));
+    submit(2, 1);
+    verifier.flush();
+    let batches: Vec<Vec<_>> = std::iter::from_fn(|| {
+        verifier.is_due(false, Duration::ZERO).then(|| decide(&mut verifier))
+    })
+    .take(3)
+    .map(|batch| batch.iter().map(|outcome| outcome.0).collect())
+    .collect();
+    let [a, b, c] = [0, 1, 2].map(|i| signers.0[i].me());
+    assert_eq!(batches, [vec![a, b, c, a], vec![b, a, a, a], vec![a; 4]]);
+}
+
 /// What waits is due when no more frames are at hand, or when the first has waited long enough.
 #[test]
 fn a_frame_waits_for_company_no_longer_than_it_may() {
@@ -247,6 +271,8 @@ fn a_frame_waits_for_company_no_longer_than_it_may() {
         let (from, bytes) = signers.request(i, 1, 10);
         verifier.submit(from, &bytes, us(at));
     }
+    assert!(!verifier.is_due(false, us(500)), "more is at hand");
+    verifier.flush();
     assert!(verifier.is_due(true, us(400)) && !verifier.is_due(false, us(499)));
     assert!(verifier.is_due(false, us(500)));
     assert_eq!(decide(&mut verifier).len(), 2);
@@ -257,8 +283,7 @@ fn a_frame_waits_for_company_no_longer_than_it_may() {
 #[test]
 fn what_the_filter_passes_over_is_not_checked() {
     let (mut verifier, signers) = (verifier(), Signers::new());
-    let muted = Arc::new([ClientId(4)].into());
-    let filter = Filter { kinds: &[Kind(20)], last: 0, busy: true, muted };
+    let filter = Filter { kinds: &[Kind(20)], last: 0, busy: true };
     verifier.set_filter(&filter);
     let number = |kind, seq| {
         let plain = Plain { kind: Kind(kind), seq, body: Bytes::new() };
@@ -272,9 +297,8 @@ fn what_the_filter_passes_over_is_not_checked() {
     assert_eq!(told(replica(0), &number(20, 1)), Some(beyond));
     assert_eq!(told(replica(0), &number(20, 0)), None, "the last that is of use");
     assert_eq!(told(replica(0), &number(21, 1)), None, "of another kind");
-    let (busy, muted) = (signers.request(0, 7, 10), signers.question(1, 1));
+    let busy = signers.request(0, 7, 10);
     assert_eq!(told(busy.0, &busy.1), Some(Filtered::Busy { first: 7 }));
-    assert_eq!(told(muted.0, &muted.1), Some(Filtered::Muted));
     let question = signers.question(0, 1);
     assert_eq!(told(question.0, &question.1), None, "it is no package");
     assert_eq!((verifier.checked().signatures, verifier.dropped().len()), (0, 0));

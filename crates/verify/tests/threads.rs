@@ -7,15 +7,15 @@ use crate::common::{
 };
 use bytes::Bytes;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tercio_crypto::Keyring;
 use tercio_types::{ClientId, Principal, Tag};
 use tercio_verify::{
-    Bounds, Dropped, Filter, Filtered, Gather, HostVerify, Outcome, Threads, VerifyStage, Worker,
+    Bounds, Dropped, Filter, Filtered, Gather, HostVerify, Inbound, Outcome, Threads, VerifyStage,
+    Worker,
 };
 use tercio_wire::{CLIENT_SENDER, Forward, Frame, Key, Kind, package_from_content, request_key};
 
@@ -80,15 +80,21 @@ fn fresh(threads: usize) -> Bench {
     Bench::new(threads, Gather::default(), Bounds::default())
 }
 
-/// What came on each link, in order, in words.
-fn by_link<'a>(
+/// What came in each lane, in order, in words; and apart, in any order, what was dropped on each link.
+fn by_lane<'a>(
     outcomes: impl IntoIterator<Item = &'a Outcome<Word>>,
-) -> BTreeMap<Principal, Vec<String>> {
-    let mut links: BTreeMap<_, Vec<_>> = BTreeMap::new();
+) -> BTreeMap<(Principal, &'static str), Vec<String>> {
+    let mut lanes: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (from, result) in outcomes {
-        links.entry(*from).or_default().push(format!("{result:?}"));
+        let sort = match result {
+            Err(_) => "dropped",
+            Ok(Inbound::Forward(_)) => "forwards",
+            Ok(_) => "others",
+        };
+        lanes.entry((*from, sort)).or_default().push(format!("{result:?}"));
     }
-    links
+    lanes.iter_mut().filter(|((_, sort), _)| *sort == "dropped").for_each(|(_, all)| all.sort());
+    lanes
 }
 
 /// What comes of each frame when it comes alone, on the loop.
@@ -156,7 +162,7 @@ fn frame(signers: &Signers, sort: u8, who: u8, number: u64, size: usize) -> Sent
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever comes, in whatever chunks, on however many threads: each link's outcomes are those
+    /// Whatever comes, in whatever chunks, on however many threads: each lane's outcomes are those
     /// of the stage on the loop, in the order of its frames, and so are the counters.
     #[test]
     fn threads_give_what_the_loop_gives_in_the_order_of_each_link(
@@ -192,7 +198,7 @@ proptest! {
             bench.stage.work();
             outcomes.extend(std::iter::from_fn(|| bench.stage.poll()));
         }
-        prop_assert_eq!(by_link(&outcomes), by_link(&expected));
+        prop_assert_eq!(by_lane(&outcomes), by_lane(&expected));
         prop_assert_eq!(bench.stage.dropped(), host.dropped());
         let (checked, alone) = (bench.stage.checked(), host.checked());
         prop_assert_eq!(checked.signatures + checked.spared, alone.signatures + alone.spared);
@@ -224,56 +230,135 @@ fn what_one_thread_found_good_no_other_checks_again() {
     bench.end();
 }
 
-/// Clients have half of the room, and one of them a quarter; a replica's frames are taken, and
-/// when all is full no more is to be read. What was taken has its outcome.
+/// Clients have half of the room, one of them a quarter, and one with less than its part makes place for
+/// itself; a replica's messages are taken, and when they come to half no more is to be read. What was
+/// taken has its outcome.
 #[test]
 fn clients_find_no_room_before_replicas_do() {
     let signers = Signers::new();
-    let bounds = Bounds { frames: 8, bytes: 1 << 20 };
-    let mut bench = Bench::new(2, Gather::default(), bounds);
-    let mut sent = 0;
-    let mut fill = |bench: &mut Bench, from: Principal, frame: &dyn Fn(u64) -> Bytes| {
+    let bounds = Bounds { frames: 16, bytes: 1 << 20 };
+    // What the workers may have ahead is used up first.
+    let gather = Gather { signatures: 1, ..Gather::default() };
+    let mut bench = Bench::new(1, gather, bounds);
+    let ahead = signers.request(9, 1, 10);
+    bench.submit(&[ahead.clone(), signers.request(9, 2, 10)]);
+    let fill = |bench: &mut Bench, i: usize| {
+        let from = signers.0[i].me();
         let mut taken = 0;
-        while taken < 100 && bench.stage.has_room_for(from) && !bench.stage.is_full() {
+        while taken < 100 && bench.stage.has_room_for(from) {
             taken += 1;
-            bench.submit(&[(from, frame(taken))]);
+            bench.submit(&[signers.request(i, taken, 10)]);
         }
-        sent += taken as usize;
         taken
     };
-    let client = |i: usize| (signers.0[i].me(), move |n| signers_question(i, n));
-    for (i, room) in [(0, 2), (1, 2), (2, 0)] {
-        let (from, frame) = client(i);
-        assert_eq!(fill(&mut bench, from, &frame), room, "client {i}");
+    for (i, room) in [(0, 4), (1, 4), (2, 2)] {
+        assert_eq!(fill(&mut bench, i), room, "client {i}");
     }
-    assert_eq!(fill(&mut bench, replica(0), &|_| of_replica(&Word(20))), 4);
-    assert!(bench.stage.is_full() && bench.stage.has_room_for(replica(0)));
-    assert_eq!(sent, 8);
-    (0..2).for_each(|_| bench.run_one());
-    assert!(bench.outcomes(8).iter().all(|(_, result)| result.is_ok()));
-    assert!(!bench.stage.is_full() && bench.stage.has_room_for(signers.0[2].me()));
-    bench.end();
-
-    // The same by bytes: one frame may exceed it.
-    let bounds = Bounds { frames: 1000, bytes: 40_000 };
-    let mut bench = Bench::new(1, Gather::default(), bounds);
-    for (i, room) in [(0, [true, false]), (1, [true, false]), (2, [false, false])] {
-        let (from, bytes) = signers.request(i, 1, 12_000);
-        assert_eq!(bench.stage.has_room_for(from), room[0], "client {i}");
-        if room[0] {
-            bench.submit(&[(from, bytes)]);
-        }
-        assert_eq!(bench.stage.has_room_for(from), room[1], "client {i}");
+    let mut replicas = 0;
+    while !bench.stage.is_full() {
+        assert!(bench.stage.has_room_for(replica(0)));
+        bench.submit(&[(replica(0), of_replica(&Word(20)))]);
+        replicas += 1;
     }
-    assert!(!bench.stage.is_full());
+    assert_eq!(replicas, 8);
     bench.run_one();
-    bench.outcomes(2);
-    assert!(bench.stage.has_room_for(signers.0[2].me()));
+    let mut outcomes = vec![];
+    while outcomes.len() < 20 {
+        bench.stage.wait(LONG);
+        bench.stage.work();
+        outcomes.extend(std::iter::from_fn(|| bench.stage.poll()));
+    }
+    let turned_away =
+        outcomes.iter().filter_map(|(from, result)| Some((*from, result.as_ref().err()?)));
+    let turned_away: Vec<_> = turned_away.map(|(from, why)| (from, why.reason())).collect();
+    assert_eq!(turned_away.len(), 2, "{turned_away:?}");
+    assert!(turned_away.iter().all(|(from, why)| *from != signers.0[2].me() && *why == "busy"));
+    assert!(!bench.stage.is_full() && bench.stage.has_room_for(signers.0[0].me()));
     bench.end();
 }
 
-fn signers_question(i: usize, number: u64) -> Bytes {
-    Signers::new().question(i, number).1
+/// A client that sends false signatures has used up its time, and another that sends as many good ones
+/// has not; what waits of the first is dropped unread. On the loop and on threads alike.
+#[test]
+fn who_costs_too_much_in_vain_is_not_listened_to() {
+    const SENT: u64 = 400;
+    let signers = Signers::new();
+    for threads in [0, 2] {
+        let mut bench = fresh(threads.max(1));
+        let mut host = HostVerify::new(ring(replica(1), secret(1)), Gather::default(), LONG);
+        (0..threads).for_each(|_| bench.run_one());
+        let stage: &mut dyn VerifyStage<Word> =
+            if threads == 0 { &mut host } else { &mut bench.stage };
+        let (noisy, good) = (signers.0[0].me(), signers.0[1].me());
+        let mut told: BTreeMap<_, u64> = BTreeMap::new();
+        let mut waiting = 0;
+        for number in 1..=SENT {
+            for i in [0, 1] {
+                let (from, bytes) = signers.request(i, number, 10);
+                let bytes = if i == 0 { spoilt(&bytes) } else { bytes };
+                stage.submit(from, &bytes, Duration::ZERO);
+                waiting += 1;
+            }
+            if number % 50 == 0 {
+                stage.flush();
+                while waiting > 0 {
+                    stage.wait(LONG);
+                    stage.work();
+                    while let Some((from, result)) = stage.poll() {
+                        let word = result.err().map_or("good", |dropped| dropped.reason());
+                        *told.entry((from, word)).or_default() += 1;
+                        waiting -= 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(told[&(good, "good")], SENT);
+        // 10 ms, and a batch that was under way when they were used up.
+        let (checked, dropped) = (told[&(noisy, "bad_signature")], told[&(noisy, "client_floods")]);
+        assert!((150..=300).contains(&checked), "{threads}: {told:?}");
+        assert_eq!(checked + dropped, SENT);
+        assert!(!stage.hears(noisy, Duration::ZERO) && stage.hears(good, Duration::ZERO));
+        assert!(stage.hears(noisy, Duration::from_secs(60)));
+        bench.end();
+    }
+}
+
+/// A replica's FORWARDs have a share of the time, good or bad, and an account apart: its messages come
+/// through. One that sends false signatures in messages is listened to where nothing is to be checked.
+#[test]
+fn a_replicas_forwards_have_a_share_and_its_messages_come_through() {
+    let signers = Signers::new();
+    let forward = |number, false_one| {
+        let (_, bytes) = signers.request(0, number, 10);
+        let frame = Frame::decode(&if false_one { spoilt(&bytes) } else { bytes }, SUITE).unwrap();
+        let package = package_from_content(&frame.body, frame.auth, SUITE);
+        of_replica(&Forward(package.unwrap()))
+    };
+    // What is known costs the frame alone; a false one its signature as well.
+    let (known, wrong) = (forward(1, false), forward(2, true));
+    for (bytes, least, most) in [(&wrong, 3_000, 6_000), (&known, 60_000, 200_000)] {
+        let mut host =
+            HostVerify::<Word>::new(ring(replica(1), secret(1)), Gather::default(), LONG);
+        let mut took = 0;
+        let floods = loop {
+            host.submit(replica(0), bytes, Duration::ZERO);
+            host.flush();
+            host.work();
+            let (from, result) = host.poll().unwrap();
+            assert_eq!(from, replica(0));
+            match result {
+                Err(Dropped::Filtered(floods)) => break floods,
+                _ => took += 1,
+            }
+        };
+        assert_eq!(floods.reason(), "forward_floods");
+        assert!((least..most).contains(&took), "{took}");
+        host.submit(replica(0), &of_replica(&Word(20)), Duration::ZERO);
+        assert!(host.poll().unwrap().1.is_ok());
+        host.submit(signers.0[0].me(), &signers.request(0, 3, 10).1, Duration::ZERO);
+        host.work();
+        assert!(host.poll().unwrap().1.is_ok(), "the client has not paid");
+    }
 }
 
 /// Frames that came before a membership are judged by the one before, on every thread.
@@ -328,16 +413,11 @@ fn the_filter_of_the_moment_decides() {
     let mut bench = fresh(2);
     let requests: Vec<Sent> = (0..3).map(|i| signers.request(i, 5, 100)).collect();
     bench.submit(&requests);
-    let Principal::Client(third) = requests[2].0 else { unreachable!() };
-    let muted = Arc::new(BTreeSet::from([third]));
-    bench.stage.set_filter(&Filter { busy: true, muted, ..Filter::default() });
+    bench.stage.set_filter(&Filter { busy: true, ..Filter::default() });
     (0..2).for_each(|_| bench.run_one());
     let outcomes = bench.outcomes(3);
-    for (from, result) in &outcomes {
-        let expected = match *from == requests[2].0 {
-            true => Filtered::Muted,
-            false => Filtered::Busy { first: 5 },
-        };
+    for (_, result) in &outcomes {
+        let expected = Filtered::Busy { first: 5 };
         assert_eq!(result.as_ref().unwrap_err(), &Dropped::Filtered(expected));
     }
     assert_eq!((bench.stage.checked().signatures, bench.stage.dropped().len()), (0, 0));

@@ -14,11 +14,14 @@ const MAX_OPS: usize = 1 << 16;
 /// The most packages in a batch.
 const MAX_PACKAGES: usize = 1 << 20;
 
+/// The number of the authenticator that is a signature.
+pub(crate) const SIGNATURE: u8 = 3;
+
 pub(crate) fn authenticator_kind(auth: &Authenticator) -> u8 {
     match auth {
         Authenticator::Mac(_) => 1,
         Authenticator::MacVector(_) => 2,
-        Authenticator::Signature(_) => 3,
+        Authenticator::Signature(_) => SIGNATURE,
         Authenticator::Attested(_) => 4,
     }
 }

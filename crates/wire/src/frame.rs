@@ -9,7 +9,9 @@
 //! A body is bound by the digest: when there is one, the digest is its hash; but a REPLY's is the
 //! root over the digests of its entries ([`crate::decode_replies`]), which its reader checks.
 
-use crate::codec::{authenticator_kind, authenticator_len, put_authenticator, take_authenticator};
+use crate::codec::{
+    SIGNATURE, authenticator_kind, authenticator_len, put_authenticator, take_authenticator,
+};
 use crate::{AUTHENTICATED, DecodeError, Key, Kind, Reader};
 use bytes::Bytes;
 use tercio_types::{Authenticator, Suite};
@@ -55,6 +57,12 @@ impl FrameHeader {
             return Err(DecodeError::NotCanonical("frame length"));
         }
         Ok(Some(Self { auth_kind, auth_len, body_len }))
+    }
+
+    /// Whether it says that its sender has signed it.
+    #[must_use]
+    pub fn is_signed(&self) -> bool {
+        self.auth_kind == SIGNATURE
     }
 
     /// How many bytes the whole frame has, header included.

@@ -77,7 +77,11 @@ impl Keyring {
         for (name, _) in names.into_iter().zip(&verdicts).filter(|(_, good)| **good) {
             self.known.insert(name);
         }
-        let mut verdicts = places.iter().map(|place| place.is_none_or(|place| verdicts[place]));
+        let verdict = |place: &Option<usize>| match *place {
+            Some(place) => (verdicts[place], true),
+            None => (true, false),
+        };
+        let mut verdicts = places.iter().map(verdict);
         for of_one in waiting {
             of_one.decide(&mut verdicts);
         }

@@ -6,7 +6,6 @@
 
 mod execute;
 mod log;
-mod manners;
 mod mend;
 mod order;
 mod rhythm;

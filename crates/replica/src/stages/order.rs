@@ -16,7 +16,6 @@ mod effects;
 mod outgoing;
 mod tally;
 
-use super::manners::Manners;
 use super::{Outbox, Reached, ToOrder};
 use crate::NodeError;
 use crate::node::{NodeStatus, VerifySettings};
@@ -35,7 +34,7 @@ use tercio_sync::{Sync, SyncStatus};
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{Membership, Principal, ReplicaId, SeqNum};
 use tercio_verify::{
-    Bounds, Dropped, Filter, Filtered, HostVerify, Inbound, Threads, VerifyStage, Worker,
+    Bounds, Dropped, Filter, Filtered, HostVerify, Inbound, Lane, Threads, VerifyStage, Worker,
 };
 
 /// How many deliveries may wait for execution before what asks for its state, or for old results, is
@@ -50,7 +49,8 @@ pub struct OrderStage<P: Protocol> {
     verify: Box<dyn VerifyStage<P::Message>>,
     /// What was published to it.
     filter: Filter,
-    manners: Manners,
+    /// Whose frame it is that is being dealt with, when an answer to it may be charged.
+    payer: Option<Lane>,
     outgoing: Outgoing,
     protocol: P,
     sync: Sync,
@@ -82,7 +82,7 @@ impl<P: Protocol> OrderStage<P> {
         Self {
             verify: Box::new(HostVerify::new(keyring.clone(), verify.batch, verify.gather)),
             filter: Filter::default(),
-            manners: Manners::default(),
+            payer: None,
             outgoing: Outgoing::new(me, keyring),
             protocol,
             sync,
@@ -165,11 +165,9 @@ impl<P: Protocol> OrderStage<P> {
     fn publish(&mut self) {
         let Horizon { kinds, last } = self.protocol.horizon();
         let busy = self.is_busy() || self.protocol.is_full();
-        let (old, muted) = (&self.filter, self.manners.muted());
-        // Asked for each frame: sets are equal when they are the same one.
-        let same = (old.kinds, old.last, old.busy) == (kinds, last.0, busy);
-        if !same || !Arc::ptr_eq(&old.muted, muted) {
-            self.filter = Filter { kinds, last: last.0, busy, muted: muted.clone() };
+        let old = &self.filter;
+        if (old.kinds, old.last, old.busy) != (kinds, last.0, busy) {
+            self.filter = Filter { kinds, last: last.0, busy };
             self.verify.set_filter(&self.filter);
         }
     }
@@ -248,16 +246,22 @@ impl<P: Protocol> OrderStage<P> {
                 self.on_filtered(from, filtered, out);
                 Ok(())
             }
-            // It has been counted.
-            Err(_) => {
-                if let Principal::Client(client) = from {
-                    self.manners.note(client);
-                }
-                Ok(())
-            }
+            // It has been counted, and charged.
+            Err(_) => Ok(()),
             Ok(Inbound::Protocol(message)) => self.tell(Event::Message(message), now, out),
-            Ok(Inbound::Request(request)) => self.on_request(request, now, out),
-            Ok(Inbound::Forward(forward)) => self.tell(Event::Forwarded(forward), now, out),
+            Ok(Inbound::Request(request)) => {
+                let result = self.on_request(request, now, out);
+                self.payer = None;
+                result
+            }
+            Ok(Inbound::Forward(forward)) => {
+                if let Principal::Replica(replica) = from {
+                    self.payer = Some(Lane::Forwards(replica));
+                }
+                let result = self.tell(Event::Forwarded(forward), now, out);
+                self.payer = None;
+                result
+            }
             Ok(Inbound::Query(query)) => {
                 self.on_query(query, out);
                 Ok(())
@@ -358,6 +362,7 @@ impl<P: Protocol> OrderStage<P> {
                 Ok(())
             }
             ToOrder::Decline { client, first, reason } => {
+                // Of what was ordered, perhaps again: it came by the primary.
                 self.reject(client, first.0, reason, Duration::ZERO, out);
                 Ok(())
             }

@@ -44,6 +44,7 @@ mod f65;
 mod f63;
 mod f64;
 mod f56;
+mod f59;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -130,6 +131,7 @@ faults! {
     f63 "clocks that are wrong" F63JudgeTime,
     f64 "a write-ahead log that was cut" F64MarkLog,
     f56 "a primary dies under full load" F56LearnFromWork,
+    f59 "false signatures and old forwards" F59ChargeByCost,
 }
 
 /// The fault of a number.

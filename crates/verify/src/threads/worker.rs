@@ -1,8 +1,8 @@
 //! The half of the stage that decodes and verifies, on a thread of its own.
 
 use super::{Command, Done, Outcomes, Shared, Ticket};
-use crate::Gather;
 use crate::decoder::{Decoder, Held, Step};
+use crate::{Dropped, Filtered, Gather};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, PoisonError};
@@ -49,7 +49,10 @@ impl<M: Message + Send> Worker<M> {
             }
             self.hand_back(&mut batch.outcomes);
             self.decoder.decide(batch.waiting.iter_mut().map(|(_, held)| held));
-            let finish = |(ticket, held): (Ticket, Held<M>)| (ticket, held.finish());
+            let finish = |(ticket, mut held): (Ticket, Held<M>)| {
+                let spent = held.spent();
+                (ticket, held.finish(), spent)
+            };
             batch.outcomes.extend(batch.waiting.into_iter().map(finish));
             self.hand_back(&mut batch.outcomes);
         }
@@ -64,9 +67,13 @@ impl<M: Message + Send> Worker<M> {
             self.take_filter();
             batch.frames += 1;
             batch.bytes += ticket.bytes;
-            match self.decoder.admit(ticket.from, &bytes) {
-                Err(dropped) => batch.outcomes.push((ticket, Err(dropped))),
-                Ok(Step::Done(inbound)) => batch.outcomes.push((ticket, Ok(inbound))),
+            match self.decoder.admit(ticket.lane.from(), &bytes) {
+                Err(dropped) => batch.outcomes.push((ticket, Err(dropped), 0)),
+                Ok(Step::Done(inbound)) => batch.outcomes.push((ticket, Ok(inbound), 0)),
+                Ok(Step::Held(_)) if ticket.spent => {
+                    let floods = Filtered::Floods(ticket.lane);
+                    batch.outcomes.push((ticket, Err(Dropped::Filtered(floods)), 0));
+                }
                 Ok(Step::Held(mut held)) => {
                     batch.signatures += held.signatures().map_or(0, |signatures| signatures.len());
                     batch.waiting.push((ticket, held));

@@ -8,7 +8,7 @@ use tercio_consensus::{Event, Instant, Protocol};
 use tercio_crypto::Verified;
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{ClientId, OpKind, Principal, RequestSeq, WINDOW};
-use tercio_verify::Plain;
+use tercio_verify::{Lane, Plain};
 use tercio_wire::reject::{Reason, Reject};
 use tercio_wire::{Key, Kind, Received, Request};
 
@@ -27,11 +27,12 @@ impl<P: Protocol> OrderStage<P> {
         now: Instant,
         out: &mut Outbox,
     ) -> bool {
-        if !self.manners.listens_to(client, now) {
+        let from = Principal::Client(client);
+        if !self.verify.hears(from, Duration::from_nanos(now.0)) {
             self.tally.drop("client_floods");
             return true;
         }
-        let room = self.verify.has_room_for(Principal::Client(client));
+        let room = self.verify.has_room_for(from);
         if !room {
             self.tally.drop("verify_queue_full");
         }
@@ -41,7 +42,7 @@ impl<P: Protocol> OrderStage<P> {
             false => self.protocol.turns_away(client, RequestSeq(first)),
         };
         let Some(hint) = hint else { return false };
-        self.reject(client, first, Reason::Busy, hint, out);
+        self.refuse(client, first, hint, out);
         true
     }
 
@@ -54,9 +55,25 @@ impl<P: Protocol> OrderStage<P> {
                 hint.unwrap_or_else(|| self.protocol.retry_after())
             }
         };
-        self.reject(client, first, Reason::Busy, hint, out);
+        self.refuse(client, first, hint, out);
     }
 
+    /// Answers a client's own package that there is no room for it.
+    fn refuse(&mut self, client: ClientId, first: u64, hint: Duration, out: &mut Outbox) {
+        self.payer = Some(Lane::Client(client));
+        self.reject(client, first, Reason::Busy, hint, out);
+        self.payer = None;
+    }
+
+    /// A frame gets an answer that did not bring anything forward: the link that brought it pays. So
+    /// nothing is held against a client that a replica forwards in its name.
+    pub(super) fn charge_answer(&mut self) {
+        if let Some(lane) = self.payer {
+            self.verify.charge(lane);
+        }
+    }
+
+    /// Of a client's package from its own link.
     pub(super) fn on_request(
         &mut self,
         request: Verified<Received<Request>>,
@@ -65,6 +82,7 @@ impl<P: Protocol> OrderStage<P> {
     ) -> Result<(), NodeError> {
         let package = &request.message.0;
         let (client, first) = (package.client, package.first.0);
+        self.payer = Some(Lane::Client(client));
         if self.is_busy() {
             // It was not yet when the package came.
             self.reject(client, first, Reason::Busy, BEHIND, out);
@@ -120,7 +138,7 @@ impl<P: Protocol> OrderStage<P> {
         again: Duration,
         out: &mut Outbox,
     ) {
-        self.manners.note(client);
+        self.charge_answer();
         self.tally.decline(reason);
         let retry_after_ms = u32::try_from(again.as_millis()).unwrap_or(u32::MAX);
         let reject = Reject { reason, retry_after_ms };

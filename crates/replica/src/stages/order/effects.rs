@@ -10,7 +10,7 @@ use tercio_consensus::{Delivery, Effect, Event, Evidence, Instant, Protocol};
 use tercio_crypto::Verified;
 use tercio_sync::Step;
 use tercio_types::{Height, Principal};
-use tercio_verify::Plain;
+use tercio_verify::{Lane, Plain};
 use tercio_wire::reject::Reason;
 use tercio_wire::{Forward, Kind, Received};
 
@@ -61,13 +61,18 @@ impl<P: Protocol> OrderStage<P> {
                 Effect::Forward { to, package } => {
                     self.outgoing.send(to, &Forward(package), out);
                 }
-                Effect::Repeat { client, .. } if self.lags() => {
+                Effect::Repeat { .. } if matches!(self.payer, Some(Lane::Forwards(_))) => {
+                    // Who wants an answer again asks for it on its own link.
+                    self.charge_answer();
+                    self.tally.drop("forwarded_done");
+                }
+                Effect::Repeat { .. } if self.lags() => {
                     // The client asks again; its results may be on their way.
-                    self.manners.note(client);
+                    self.charge_answer();
                     self.tally.drop("repeat_while_behind");
                 }
                 Effect::Repeat { client, first, count, digest } => {
-                    self.manners.note(client);
+                    self.charge_answer();
                     let view = self.protocol.view();
                     let repeat = ToExecute::Repeat { client, first, count, digest, view };
                     out.execute.push_back(repeat);
