@@ -87,7 +87,9 @@ impl Session {
     /// Asks a question that is not.
     pub(crate) fn stale_read(&mut self, question: bytes::Bytes) -> Result<Read, Failure> {
         self.client.query_at(question).map_err(|error| match &error {
-            CallError::Failed { failure: tercio_client::Failure::TimedOut { .. }, .. } => {
+            CallError::Failed { failure, .. }
+                if matches!(**failure, tercio_client::Failure::TimedOut { .. }) =>
+            {
                 Failure::new(format!(
                     "{}; a question that makes no sense to the application is not answered either: \
                      ask without --stale for its reason",

@@ -392,7 +392,7 @@ impl Client {
     }
 
     pub(crate) fn failed(&self, failure: Failure) -> CallError {
-        CallError::Failed { failure, links: self.link_problems() }
+        CallError::Failed { failure: Box::new(failure), links: self.link_problems() }
     }
 
     /// How long calls, packages and queries wait for their results.

@@ -83,7 +83,7 @@ pub enum CallError {
     #[error("{failure}{}{}", if links.is_empty() { "" } else { " (" }, links_text(links))]
     Failed {
         /// Why.
-        failure: Failure,
+        failure: Box<Failure>,
         /// One sentence for each replica without a link.
         links: Vec<String>,
     },
@@ -103,7 +103,8 @@ impl CallError {
     /// [`crate::Client::ask_number`] asks.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        matches!(self, Self::Failed { failure: Failure::TimedOut { numbers: Some(_), .. }, .. })
+        let Self::Failed { failure, .. } = self else { return false };
+        matches!(**failure, Failure::TimedOut { numbers: Some(_), .. })
     }
 }
 

@@ -142,7 +142,7 @@ fn a_number_for_another_operation_is_refused_by_name() {
         let mut client = Client::connect(Settings { core, ..settings(&net) }).unwrap();
         let error = client.call(Bytes::from_static(b"another")).unwrap_err();
         let CallError::Failed { failure, .. } = &error else { panic!("{error}") };
-        assert!(matches!(failure, Failure::NumberUsed { first: RequestSeq(1), .. }), "{error}");
+        assert!(matches!(**failure, Failure::NumberUsed { first: RequestSeq(1), .. }), "{error}");
         assert!(error.to_string().starts_with("number 1 was used for another operation"));
         assert_eq!(number(&client.query(Bytes::new()).unwrap()), 1, "it was not executed");
         drop(client);

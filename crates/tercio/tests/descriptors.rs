@@ -22,7 +22,8 @@ const STRANGERS: usize = 100;
 fn limited(folder: &Path, limit: u32) -> PathBuf {
     let path = folder.join("limited");
     let program = env!("CARGO_BIN_EXE_tercio");
-    std::fs::write(&path, format!("#!/bin/sh\nulimit -n {limit}\nexec '{program}' \"$@\"\n")).unwrap();
+    std::fs::write(&path, format!("#!/bin/sh\nulimit -n {limit}\nexec '{program}' \"$@\"\n"))
+        .unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     path
 }

@@ -40,11 +40,11 @@ mod f47;
 mod f48;
 mod f51;
 mod f52;
-mod f65;
-mod f63;
-mod f64;
 mod f56;
 mod f59;
+mod f63;
+mod f64;
+mod f65;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
