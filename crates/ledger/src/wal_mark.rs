@@ -95,7 +95,8 @@ impl WalMark {
     /// # Errors
     /// When the storage fails.
     pub fn note(&mut self, end: WalEnd) -> Result<(), LedgerError> {
-        if end <= self.last {
+        // A file that nothing is in yet may not be there after a crash.
+        if end.bytes == 0 || end <= self.last {
             return Ok(());
         }
         let mut out = Vec::with_capacity(LEN);

@@ -63,6 +63,21 @@ fn a_whole_log_is_never_taken_for_a_cut_one() {
     }
 }
 
+/// A log that was full when it was opened again with longer files goes on in its last one.
+#[test]
+fn longer_files_are_no_loss() {
+    for count in 20..40 {
+        let dirs = Dirs::filled(count);
+        let longer = WalSettings { file_bytes: 1 << 20, ..SETTINGS };
+        let (mut wal, mut mark, _) = dirs.open();
+        mark.note(wal.durable_end()).unwrap();
+        wal.sync().unwrap();
+        let (wal, _) = Wal::open(Box::new(dirs.wal.clone()), CHAIN, longer).unwrap();
+        let (_, back) = WalMark::open(Box::new(dirs.blocks.clone()), CHAIN, ME, &wal).unwrap();
+        assert_eq!(back, None, "{count}");
+    }
+}
+
 #[test]
 fn a_log_that_was_cut_is_told() {
     let cut = |count: u64, cut: &dyn Fn(&mut Dirs)| {

@@ -82,6 +82,51 @@ fn a_network_that_lost_more_disks_than_may_fail_goes_on() {
     rebuild(0, &data(&other, 0)).refused(1, &["belongs to another network"]);
 }
 
+/// What no certificate covers comes along: it is decided again, at its height, in the next view.
+#[test]
+fn an_agreed_chain_keeps_what_no_certificate_covers() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("net");
+    tercio(["testnet", "-o", text(&dir)]).good();
+    let home = |id: u16| dir.join(format!("replica-{id}"));
+    let chosen = folder.path().join("chosen");
+    // A checkpoint comes a second after the last operation: this is to be sooner.
+    let mut total = 0;
+    let head = poll_until(Duration::from_secs(120), || {
+        let up = Up::start(&dir);
+        tercio(["submit", text(&dir), "add", "add", "add"]).good();
+        total += 3;
+        up.kill();
+        // Replicas end with whoever started them.
+        let audit =
+            || Some(tercio(["audit", text(&home(0)), "--json"])).filter(|run| run.code == 0);
+        let head = poll_until(Duration::from_secs(60), audit).expect("it has ended").json();
+        let all = head["operations"] == total;
+        (all && head["last_certified"].as_u64() < head["height"].as_u64()).then_some(head)
+    });
+    let head = head.expect("it is stopped in time once");
+    let copied = Command::new("cp").args(["-r", text(&data(&dir, 0)), text(&chosen)]).status();
+    assert!(copied.unwrap().success());
+    for id in 0..4 {
+        let home = home(id);
+        let arguments = ["rebuild", text(&home), "--from", text(&chosen), "--view", "50", "--json"];
+        let rebuilt = tercio(arguments).good().json();
+        assert_eq!(rebuilt["height"], head["height"], "{rebuilt:#}");
+        assert_eq!(rebuilt["certified"], head["last_certified"], "{rebuilt:#}");
+    }
+    let up = Up::start(&dir);
+    assert_eq!(add(&dir), total + 1);
+    wait_for(&dir, "all is well: 4 of 4");
+    let stable = || up.reports(4).iter().all(|r| r.stable == r.delivered).then_some(());
+    assert!(poll_until(Duration::from_secs(60), stable).is_some(), "{:#?}", up.reports(4));
+    up.stop();
+    let audit = tercio(["audit", text(&dir), "--json"]).good().json();
+    assert_eq!(audit["heads"].as_object().unwrap().len(), 1);
+    let last = head["height"].to_string();
+    let results = tercio(["audit", text(&home(0)), "--results", &last, "--json"]).good().json();
+    assert!(!results["certified_at"].is_null(), "it is certified now: {results:#}");
+}
+
 /// Half of a write-ahead log is gone, and what is left is whole: the replica knows by the mark beside
 /// its blocks, and learns. Damage in the midst is named, with what to do and what not.
 #[test]

@@ -518,6 +518,18 @@ mod tests {
         );
     }
 
+    /// The machine slept for an hour, or its clock was set: timers do not see it, proposals do.
+    #[test]
+    fn the_wall_clock_is_read_anew() {
+        let clock = Clock::new();
+        let hour = 3_600_000_000;
+        assert!(clock.wall_ahead().abs() < hour / 60, "nobody sets it meanwhile");
+        let slept = Clock { base: clock.base - hour as u64 * 1000, ..clock };
+        assert!((slept.wall_ahead() - hour).abs() < hour / 60);
+        let early = Clock { base: clock.base + hour as u64 * 1000, ..clock };
+        assert!((early.wall_ahead() + hour).abs() < hour / 60);
+    }
+
     #[test]
     fn who_asks_a_replica_that_ends_does_not_wait_for_ever() {
         let (questions, asked) = questions();
