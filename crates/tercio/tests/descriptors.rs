@@ -9,8 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tercio_client::Client;
-use tercio_network::{Network, Spec, home, poll_until};
+use tercio_network::{Network, Spec, client_id, home, poll_until};
+use tercio_transport::{Limits, Settings, Transport};
+use tercio_types::Principal;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Enough for the files of a replica of four, and little more.
@@ -28,6 +29,18 @@ fn limited(folder: &Path, limit: u32) -> PathBuf {
     path
 }
 
+/// A client that opens its links, and says nothing.
+fn idler(network: &Network, i: usize) -> Transport {
+    let settings = Settings {
+        me: Principal::Client(client_id(i)),
+        secret: network.client_secret(i).clone(),
+        membership: network.genesis().membership().unwrap(),
+        listen: None,
+        limits: Limits::default(),
+    };
+    Transport::bind(settings).unwrap()
+}
+
 /// More admitted clients than a replica has descriptors, all idle, and more strangers, who say
 /// nothing.
 #[test]
@@ -41,8 +54,7 @@ fn idle_links_take_no_descriptor_that_a_replica_needs() {
     let mut user = network.client(CLIENTS, spec.core_settings()).unwrap();
     user.call(Bytes::new()).unwrap();
 
-    let mut idle: Vec<Client> =
-        (0..CLIENTS).map(|i| network.client(i, spec.core_settings()).unwrap()).collect();
+    let mut idle: Vec<Transport> = (0..CLIENTS).map(|i| idler(&network, i)).collect();
     let addresses: Vec<SocketAddr> = (network.genesis().replicas.values())
         .map(|member| member.address.parse().unwrap())
         .collect();
@@ -51,7 +63,7 @@ fn idle_links_take_no_descriptor_that_a_replica_needs() {
         .collect();
     // The links are full when clients are refused at each.
     let full = poll_until(PATIENCE, || {
-        idle.iter_mut().for_each(|client| drop(client.poll(Duration::ZERO)));
+        idle.iter_mut().for_each(|client| client.poll(Some(Duration::ZERO), &mut vec![]));
         replicas.iter_mut().for_each(|replica| replica.check().expect("it runs"));
         let reports = replicas.iter().map(|replica| replica.report());
         let refused = |report: tercio_replica::report::ReplicaReport| {
