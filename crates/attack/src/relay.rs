@@ -38,6 +38,8 @@ struct Rule {
     /// When it was healed last.
     healed: Mutex<Option<Instant>>,
     over: AtomicBool,
+    /// How many connections were accepted.
+    accepted: AtomicU64,
     /// For delays that differ: a counter that is hashed.
     turn: AtomicU64,
 }
@@ -147,12 +149,21 @@ fn accept(listener: &TcpListener, to: SocketAddr, rule: &Arc<Rule>) {
 /// Carries one connection, both ways, until both sides have closed it.
 fn carry(near: TcpStream, to: SocketAddr, rule: &Arc<Rule>) {
     let opened = now();
+    rule.accepted.fetch_add(1, Ordering::SeqCst);
     let Some(waited) = rule.whole() else { return };
+    let mut said = vec![];
     if let Some(healed) = waited {
-        // Nobody there heard of it before.
+        // Nobody there heard of it before, nor ever will if it was given up meanwhile.
         wait_until(sends_again(opened, REDIAL, healed), rule);
+        match so_far(&near) {
+            Some(bytes) => said = bytes,
+            None => return,
+        }
     }
-    let Ok(far) = TcpStream::connect(to) else { return };
+    let Ok(mut far) = TcpStream::connect(to) else { return };
+    if far.write_all(&said).is_err() {
+        return;
+    }
     let ways = [(&near, &far), (&far, &near)];
     let threads: Vec<_> = ways
         .into_iter()
@@ -167,6 +178,18 @@ fn carry(near: TcpStream, to: SocketAddr, rule: &Arc<Rule>) {
     for (reader, writer) in threads {
         let _ = (reader.join(), writer.join());
     }
+}
+
+/// What was said on a connection until now; `None` when it was closed.
+fn so_far(mut near: &TcpStream) -> Option<Vec<u8>> {
+    let mut said = vec![];
+    near.set_nonblocking(true).ok()?;
+    let closed = match near.read_to_end(&mut said) {
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+        Ok(_) => true,
+    };
+    near.set_nonblocking(false).ok()?;
+    (!closed).then_some(said)
 }
 
 /// Bytes and when they came.
@@ -278,6 +301,32 @@ mod tests {
         stream.set_read_timeout(None).unwrap();
         stream.read_exact(&mut back).unwrap();
         assert_eq!(&back, b"cut");
+    }
+
+    /// What is still wanted comes with what it said, what was given up never does.
+    #[test]
+    fn a_connection_that_was_given_up_on_a_cut_link_never_arrives() {
+        let peer = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let relay = Relay::start(peer.local_addr().unwrap()).unwrap();
+        relay.cut();
+        let dial = |word: &[u8]| {
+            let mut stream = TcpStream::connect(relay.address()).unwrap();
+            stream.write_all(word).unwrap();
+            stream
+        };
+        drop(dial(b"given up"));
+        let wanted = dial(b"wanted");
+        let both = || (relay.rule.accepted.load(Ordering::SeqCst) == 2).then_some(());
+        tercio_network::poll_until(Duration::from_secs(30), both).expect("both are held");
+        relay.heal();
+        let mut said = [0; 6];
+        let (mut stream, _) = peer.accept().unwrap();
+        stream.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"wanted");
+        drop(wanted);
+        assert_eq!(stream.read(&mut said).unwrap(), 0);
+        peer.set_nonblocking(true).unwrap();
+        assert!(peer.accept().is_err(), "nobody else");
     }
 
     /// The schedule of TCP: 0.2, 0.6, 1.4, 3, 6.2, 12.6, 25.4 s after a segment was sent.
