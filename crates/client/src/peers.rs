@@ -90,9 +90,11 @@ impl Peers {
     }
 
     /// A package came back after so long. The estimate moves by a small step towards it, so that
-    /// one replica's delays do not move it far.
+    /// one replica's delays do not move it far; by a longer one when it is far off, as it is in the
+    /// beginning on links across the world.
     pub(crate) fn took(&mut self, trip: Duration) {
-        let step = self.trip / 16 + 1;
+        let far = trip > Duration::from_nanos(self.trip.saturating_mul(2));
+        let step = if far { self.trip / 2 + 1 } else { self.trip / 16 + 1 };
         if trip > Duration::from_nanos(self.trip) {
             self.trip = self.trip.saturating_add(step);
         } else {
@@ -100,14 +102,22 @@ impl Peers {
         }
     }
 
-    /// How long a replier may stay silent once f+1 agree: a few round trips, at most `most`.
+    /// How long a replier may stay silent once f+1 agree: a few round trips, at most `most`; but no
+    /// less than a quarter of one, by which it may just be farther away than they are.
     pub(crate) fn patience(&self, most: Duration) -> Duration {
+        let most = most.max(Duration::from_nanos(self.trip / 4));
         Duration::from_nanos(PATIENCE_TRIPS.saturating_mul(self.trip)).max(LEAST_PATIENCE).min(most)
     }
 
     /// How long to wait before all replicas are asked: a few round trips, and at least `least`.
     pub(crate) fn timeout(&self, least: Duration) -> Duration {
         Duration::from_nanos(TIMEOUT_TRIPS.saturating_mul(self.trip)).max(least)
+    }
+
+    /// The longest pause between two times that all are asked: `most`, or two round trips when those
+    /// are longer, so that what is on its way is not asked for again and again.
+    pub(crate) fn longest_pause(&self, most: Duration) -> Duration {
+        most.max(Duration::from_nanos(self.trip.saturating_mul(2)))
     }
 
     /// The one that is to send the result of package number `turn`: whose turn it is, or the next
