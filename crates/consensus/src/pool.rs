@@ -8,6 +8,7 @@
 //! MACs that enough other replicas have handed to us too. A client can make tags that are good for
 //! one replica alone; that replica must not leave its view over them (f16).
 
+mod throughput;
 mod waiting;
 
 use crate::Instant;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{ClientId, Package, ReplicaSet, RequestSeq, RequestWindow};
 use tercio_wire::package_len;
+use throughput::Throughput;
 
 /// Bounds on requests that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,8 @@ struct Pending {
     /// Tells the entry from an earlier one under the same key.
     id: u64,
     arrived: Instant,
+    /// How long what waited when it came may take, itself included (rule T7).
+    spare: Duration,
     proposed: bool,
     /// Whether it stands in the list of what is to be forwarded.
     to_forward: bool,
@@ -124,6 +128,9 @@ pub struct RequestPool {
     /// How many clients have something waiting.
     active: usize,
     measured: AdmissionControl,
+    throughput: Throughput,
+    /// Bytes delivered since that was last told to `throughput`.
+    delivered_bytes: usize,
     /// Operations delivered since that was last told to `measured`.
     delivered_ops: u64,
 }
@@ -175,7 +182,8 @@ impl RequestPool {
                     self.queued_bytes = self.queued_bytes - old + bytes;
                     pending.package = package;
                     if signed {
-                        self.hold(key, now);
+                        let spare = pending.spare;
+                        self.hold(key, now + spare);
                     }
                 }
                 return Admitted::Known;
@@ -192,10 +200,12 @@ impl RequestPool {
         self.active += usize::from(client.waiting.is_empty());
         let id = self.next_id;
         let vouchers = ReplicaSet::EMPTY;
+        let spare = self.throughput.time_for(self.bytes + bytes);
         let pending = Pending {
             package,
             id,
             arrived: now,
+            spare,
             proposed: false,
             to_forward: true,
             vouchers,
@@ -210,11 +220,11 @@ impl RequestPool {
         self.queued_bytes += bytes;
         self.next_id += 1;
         self.queue.push_back((id, key));
-        self.unforwarded.push_back((now, id, key));
+        self.unforwarded.push_back((now + spare, id, key));
         if signed || self.vouchers_needed == 0 {
-            self.hold(key, now);
+            self.hold(key, now + spare);
         } else {
-            self.unvouched.push_back((now, id, key));
+            self.unvouched.push_back((now + spare, id, key));
         }
         Admitted::New
     }
@@ -310,6 +320,7 @@ impl RequestPool {
             client.window.insert(seq);
         }
         self.delivered_ops += package.ops.len() as u64;
+        self.delivered_bytes += package_len(package);
         if client.waiting.is_empty() {
             return;
         }
@@ -413,6 +424,10 @@ impl RequestPool {
     pub fn trim(&mut self, now: Instant) {
         let delivered = std::mem::take(&mut self.delivered_ops);
         self.measured.delivered(delivered, self.queued_ops, now);
+        let delivered = std::mem::take(&mut self.delivered_bytes);
+        if delivered > 0 {
+            self.throughput.delivered(delivered, self.bytes, now);
+        }
         let clients = &self.clients;
         let find = |(client, first): &Key| clients.get(client)?.find(*first);
         let alive = |id: u64, key: &Key| find(key).is_some_and(|p| p.id == id);

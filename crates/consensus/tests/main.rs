@@ -13,4 +13,5 @@ mod normal;
 mod overtaken;
 mod promises;
 mod selection;
+mod timers;
 mod view_change;

@@ -17,7 +17,8 @@ use tercio_wire::WIRE_VERSION;
 /// itself: it answers one that adds a client with 'not supported', where others add it, and has
 /// another state from there on. Version 2 takes a primary's proposal for its vote, and its primaries
 /// send no other. Version 3 does not say which ordering protocol it runs.
-pub const PROTOCOL_VERSION: u8 = 4;
+/// Version 4 has no echoes in its STATUS.
+pub const PROTOCOL_VERSION: u8 = 5;
 
 /// The bytes of a hello.
 const HELLO: usize = 96;

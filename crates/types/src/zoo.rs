@@ -91,6 +91,9 @@ switches! {
         F53FootprintBinds "an operation may touch what it did not declare",
         F54PanicsAbort "an operation that panics takes its replica along",
         F55ResultsByChain "copies of results are taken as they come",
+        F60SizeOfWhatWaits "a request has the same time however long it is",
+        F61MeasuredTrips "round trips are not measured",
+        F62ReturnToTheView "a replica that left its view alone stays out of it",
     }
 }
 
