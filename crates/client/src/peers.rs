@@ -17,6 +17,8 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(2);
 const TIMEOUT_TRIPS: u64 = 4;
 /// What a round trip is taken to be before the first.
 const FIRST_TRIP: u64 = 50_000_000;
+/// How many packages in a row show that the estimate is far too low, and not one replica slow.
+const FAR: u32 = 8;
 
 /// A replica that failed as a replier has `strikes`. It is passed over from then on, but for one
 /// package at a time (`probe`) once its penalty is over, which shows whether it answers again.
@@ -36,12 +38,21 @@ pub(crate) struct Peers {
     view: View,
     /// About the median of the round trips, in nanoseconds.
     trip: u64,
+    /// How many in a row took more than twice as long.
+    far: u32,
 }
 
 impl Peers {
     pub(crate) fn new(membership: Arc<Membership>) -> Self {
         let peers = vec![Peer::default(); membership.ids().bound()];
-        Self { membership, peers, connected: ReplicaSet::EMPTY, view: View(0), trip: FIRST_TRIP }
+        Self {
+            membership,
+            peers,
+            connected: ReplicaSet::EMPTY,
+            view: View(0),
+            trip: FIRST_TRIP,
+            far: 0,
+        }
     }
 
     pub(crate) fn connected(&self) -> ReplicaSet {
@@ -90,11 +101,12 @@ impl Peers {
     }
 
     /// A package came back after so long. The estimate moves by a small step towards it, so that
-    /// one replica's delays do not move it far; by a longer one when it is far off, as it is in the
-    /// beginning on links across the world.
+    /// one replica's delays do not move it far; by a longer one when many in a row took twice as
+    /// long, as in the beginning on links across the world.
     pub(crate) fn took(&mut self, trip: Duration) {
         let far = trip > Duration::from_nanos(self.trip.saturating_mul(2));
-        let step = if far { self.trip / 2 + 1 } else { self.trip / 16 + 1 };
+        self.far = if far { self.far.saturating_add(1) } else { 0 };
+        let step = if self.far > FAR { self.trip / 2 + 1 } else { self.trip / 16 + 1 };
         if trip > Duration::from_nanos(self.trip) {
             self.trip = self.trip.saturating_add(step);
         } else {
