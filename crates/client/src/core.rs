@@ -231,7 +231,8 @@ impl ClientCore {
         let mut pending = Pending::new(self.membership.ids(), ticket, ops.len(), replier, key);
         (pending.content, pending.frame) = (content, frame);
         pending.sent_at = now;
-        pending.pause = self.peers.timeout(self.settings.timeout).min(self.settings.max_timeout);
+        let longest = self.peers.longest_pause(self.settings.max_timeout);
+        pending.pause = self.peers.timeout(self.settings.timeout).min(longest);
         pending.retry_at = now + pending.pause;
         pending.deadline = Some(now + self.settings.deadline);
         pending.within = self.settings.deadline;
@@ -405,7 +406,8 @@ impl ClientCore {
                 self.pace.send_anyway(first);
             }
             pending.resent += 1;
-            pending.pause = pending.pause.saturating_mul(2).min(self.settings.max_timeout);
+            let longest = self.peers.longest_pause(self.settings.max_timeout);
+            pending.pause = pending.pause.saturating_mul(2).min(longest);
             pending.retry_at = now + pending.pause;
             pending.asked = ReplicaSet::EMPTY;
             ask_all(&self.peers, &mut self.outgoing, pending);

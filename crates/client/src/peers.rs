@@ -17,6 +17,8 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(2);
 const TIMEOUT_TRIPS: u64 = 4;
 /// What a round trip is taken to be before the first.
 const FIRST_TRIP: u64 = 50_000_000;
+/// How many packages in a row show that the estimate is far too low, and not one replica slow.
+const FAR: u32 = 8;
 
 /// A replica that failed as a replier has `strikes`. It is passed over from then on, but for one
 /// package at a time (`probe`) once its penalty is over, which shows whether it answers again.
@@ -36,12 +38,21 @@ pub(crate) struct Peers {
     view: View,
     /// About the median of the round trips, in nanoseconds.
     trip: u64,
+    /// How many in a row took more than twice as long.
+    far: u32,
 }
 
 impl Peers {
     pub(crate) fn new(membership: Arc<Membership>) -> Self {
         let peers = vec![Peer::default(); membership.ids().bound()];
-        Self { membership, peers, connected: ReplicaSet::EMPTY, view: View(0), trip: FIRST_TRIP }
+        Self {
+            membership,
+            peers,
+            connected: ReplicaSet::EMPTY,
+            view: View(0),
+            trip: FIRST_TRIP,
+            far: 0,
+        }
     }
 
     pub(crate) fn connected(&self) -> ReplicaSet {
@@ -90,9 +101,12 @@ impl Peers {
     }
 
     /// A package came back after so long. The estimate moves by a small step towards it, so that
-    /// one replica's delays do not move it far.
+    /// one replica's delays do not move it far; by a longer one when many in a row took twice as
+    /// long, as in the beginning on links across the world.
     pub(crate) fn took(&mut self, trip: Duration) {
-        let step = self.trip / 16 + 1;
+        let far = trip > Duration::from_nanos(self.trip.saturating_mul(2));
+        self.far = if far { self.far.saturating_add(1) } else { 0 };
+        let step = if self.far > FAR { self.trip / 2 + 1 } else { self.trip / 16 + 1 };
         if trip > Duration::from_nanos(self.trip) {
             self.trip = self.trip.saturating_add(step);
         } else {
@@ -100,14 +114,22 @@ impl Peers {
         }
     }
 
-    /// How long a replier may stay silent once f+1 agree: a few round trips, at most `most`.
+    /// How long a replier may stay silent once f+1 agree: a few round trips, at most `most`; but no
+    /// less than a quarter of one, by which it may just be farther away than they are.
     pub(crate) fn patience(&self, most: Duration) -> Duration {
+        let most = most.max(Duration::from_nanos(self.trip / 4));
         Duration::from_nanos(PATIENCE_TRIPS.saturating_mul(self.trip)).max(LEAST_PATIENCE).min(most)
     }
 
     /// How long to wait before all replicas are asked: a few round trips, and at least `least`.
     pub(crate) fn timeout(&self, least: Duration) -> Duration {
         Duration::from_nanos(TIMEOUT_TRIPS.saturating_mul(self.trip)).max(least)
+    }
+
+    /// The longest pause between two times that all are asked: `most`, or two round trips when those
+    /// are longer, so that what is on its way is not asked for again and again.
+    pub(crate) fn longest_pause(&self, most: Duration) -> Duration {
+        most.max(Duration::from_nanos(self.trip.saturating_mul(2)))
     }
 
     /// The one that is to send the result of package number `turn`: whose turn it is, or the next

@@ -76,13 +76,15 @@ impl ClientCore {
         for replica in self.peers.connected().iter() {
             self.outgoing.push_back((replica, frame.clone()));
         }
+        let longest = self.peers.longest_pause(self.settings.max_timeout);
+        let pause = self.peers.timeout(self.settings.timeout).min(longest);
         let asking = Asking {
             frame,
             threshold,
             heights: vec![0; self.membership.ids().bound()],
             tally: Tally::new(self.membership.ids()),
-            retry_at: now + self.settings.timeout,
-            pause: self.settings.timeout,
+            retry_at: now + pause,
+            pause,
             deadline: now + self.settings.deadline,
             within: self.settings.deadline,
         };

@@ -10,6 +10,7 @@
 
 #[cfg(test)]
 mod plant;
+mod throughput;
 mod waiting;
 
 use crate::Instant;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use tercio_types::zoo::{Defence, stands};
 use tercio_types::{ClientId, Package, ReplicaSet, RequestSeq, RequestWindow};
 use tercio_wire::package_len;
+use throughput::Throughput;
 
 /// Bounds on requests that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,8 @@ struct Pending {
     /// Tells the entry from an earlier one under the same key.
     id: u64,
     arrived: Instant,
+    /// How long what waited when it came may take, itself included (rule T7).
+    spare: Duration,
     proposed: bool,
     /// Whether it stands in the list of what is to be forwarded.
     to_forward: bool,
@@ -128,6 +132,9 @@ pub struct RequestPool {
     admission: AdmissionControl,
     /// Since when those order that do now. What arrived before has waited for them since then.
     began: Instant,
+    throughput: Throughput,
+    /// Bytes delivered since that was last told to `throughput`.
+    delivered_bytes: usize,
 }
 
 /// The clients of whom `windows` say what is done.
@@ -177,7 +184,8 @@ impl RequestPool {
                     self.queued_bytes = self.queued_bytes - old + bytes;
                     pending.package = package;
                     if signed {
-                        self.hold(key, now);
+                        let spare = pending.spare;
+                        self.hold(key, now + spare);
                     }
                 }
                 return Admitted::Known;
@@ -194,10 +202,12 @@ impl RequestPool {
         self.active += usize::from(client.waiting.is_empty());
         let id = self.next_id;
         let vouchers = ReplicaSet::EMPTY;
+        let spare = self.throughput.time_for(self.bytes + bytes);
         let pending = Pending {
             package,
             id,
             arrived: now,
+            spare,
             proposed: false,
             to_forward: true,
             vouchers,
@@ -212,11 +222,11 @@ impl RequestPool {
         self.queued_bytes += bytes;
         self.next_id += 1;
         self.queue.push_back((id, key));
-        self.unforwarded.push_back((now, id, key));
+        self.unforwarded.push_back((now + spare, id, key));
         if signed || self.vouchers_needed == 0 {
-            self.hold(key, now);
+            self.hold(key, now + spare);
         } else {
-            self.unvouched.push_back((now, id, key));
+            self.unvouched.push_back((now + spare, id, key));
         }
         Admitted::New
     }
@@ -319,6 +329,7 @@ impl RequestPool {
         for seq in package.numbers() {
             client.window.insert(seq);
         }
+        self.delivered_bytes += package_len(package);
         if client.waiting.is_empty() {
             return;
         }
@@ -421,6 +432,10 @@ impl RequestPool {
     /// when half of it has become worthless.
     pub fn trim(&mut self, now: Instant) {
         self.admission.tick(now);
+        let delivered = std::mem::take(&mut self.delivered_bytes);
+        if delivered > 0 {
+            self.throughput.delivered(delivered, self.bytes, now);
+        }
         let clients = &self.clients;
         let find = |(client, first): &Key| clients.get(client)?.find(*first);
         let alive = |id: u64, key: &Key| find(key).is_some_and(|p| p.id == id);

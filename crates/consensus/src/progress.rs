@@ -50,11 +50,13 @@ pub enum LeaveCause {
     PrimaryLeft,
     /// The replica is the primary, and started again (P3).
     Restarted,
+    /// The replica is the primary, and lets in one that waits for the next view alone (V8).
+    LetsIn,
 }
 
 impl LeaveCause {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::RequestWaits,
         Self::ProposalWaits,
         Self::NewViewWaits,
@@ -62,6 +64,7 @@ impl LeaveCause {
         Self::Joined,
         Self::PrimaryLeft,
         Self::Restarted,
+        Self::LetsIn,
     ];
 
     /// A short word for counters.
@@ -75,6 +78,7 @@ impl LeaveCause {
             Self::Joined => "joined",
             Self::PrimaryLeft => "primary_left",
             Self::Restarted => "restarted",
+            Self::LetsIn => "lets_in",
         }
     }
 }
@@ -89,6 +93,7 @@ impl fmt::Display for LeaveCause {
             Self::Joined => "f+1 replicas left for a later view",
             Self::PrimaryLeft => "its primary left it",
             Self::Restarted => "this replica led it and started again",
+            Self::LetsIn => "this replica led it and lets in one that had left alone",
         })
     }
 }

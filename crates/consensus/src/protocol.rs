@@ -350,6 +350,8 @@ pub struct Status {
     pub oldest_pending: Option<Instant>,
     /// When there was progress last: a number delivered or executed, a step towards a checkpoint.
     pub progress_at: Instant,
+    /// How long a primary has for a request as things stand, long ones apart.
+    pub patience: Duration,
     /// When the next number cannot move: what it waits for, and who has not sent it.
     pub waiting: Option<(Awaited, ReplicaSet)>,
     /// When its log was lost: what keeps it from voting.

@@ -306,7 +306,8 @@ impl World {
         let mut edge = || self.rng.pick(&edges).unwrap();
         let (view, seq, other) = (View(edge()), SeqNum(edge()), SeqNum(edge()));
         let digest = Digest::NULL;
-        let standing = Standing { view, changing: true, delivered: seq, stable: other };
+        let standing =
+            Standing { view, changing: true, delivered: seq, stable: other, ..Standing::default() };
         let checkpoint = Checkpoint {
             seq,
             height: Height(other.0),

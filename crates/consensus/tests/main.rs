@@ -14,4 +14,5 @@ mod normal;
 mod overtaken;
 mod promises;
 mod selection;
+mod timers;
 mod view_change;

@@ -38,6 +38,8 @@ use tercio_wire::{Decode, block_hash};
 /// How many answers of a source may begin with a block that its last one had room for: its log may
 /// have ended there.
 const MOST_DRIPS: u32 = 8;
+/// How often the time of a source doubles, when none of them answered in time: they may be far away.
+const MOST_ROUNDS: u32 = 3;
 
 /// How much memory blocks may take that wait for their certificate, headers included: as much as
 /// may lie between two certificates where the others have the settings that this replica has. What is
@@ -88,6 +90,7 @@ pub enum CatchUpStep {
 struct Asked {
     peer: ReplicaId,
     from: Height,
+    at: Instant,
     deadline: Instant,
 }
 
@@ -123,6 +126,8 @@ pub struct CatchUp {
     pause: Option<Instant>,
     /// Who was no help since the last progress.
     tried: ReplicaSet,
+    /// How many rounds in a row nobody answered in the time of the settings.
+    rounds: u32,
     /// Whether one of them said that it does not hold the blocks.
     gone: bool,
     /// Whose blocks filled the buffer since the last progress, whatever the target was.
@@ -162,6 +167,7 @@ impl CatchUp {
             asked: None,
             pause: None,
             tried: ReplicaSet::EMPTY,
+            rounds: 0,
             gone: false,
             uncertified: ReplicaSet::EMPTY,
             next_peer,
@@ -268,7 +274,8 @@ impl CatchUp {
         let too_long = self.is_too_long();
         let Some(peer) = peer.filter(|_| !too_long) else {
             if !self.gone && !too_long {
-                // Nobody could help; perhaps somebody can later.
+                // Nobody could help; perhaps somebody can later, and perhaps all are far away.
+                self.rounds = self.rounds.saturating_add(1);
                 self.pause = Some(now + self.settings.timeout);
             } else if !self.executing {
                 self.target = None;
@@ -278,7 +285,8 @@ impl CatchUp {
         };
         self.next_peer = peer;
         let from = self.tip.height.next();
-        self.asked = Some(Asked { peer, from, deadline: now + self.settings.timeout });
+        let patience = self.settings.timeout * (1 << self.rounds.min(MOST_ROUNDS));
+        self.asked = Some(Asked { peer, from, at: now, deadline: now + patience });
         self.steps.push_back(CatchUpStep::Ask { to: peer, request: FetchBlocks { from, to } });
     }
 
@@ -314,7 +322,10 @@ impl CatchUp {
             *self.dropped.entry("blocks_not_asked_for").or_default() += 1;
             return;
         }
-        self.asked = None;
+        let asked = self.asked.take().expect("just seen");
+        if now.since(asked.at) < self.settings.timeout {
+            self.rounds = 0;
+        }
         self.fetched += body.len() as u64;
         match self.take(body) {
             Err(reason) => self.pass_over(peer, reason, now),

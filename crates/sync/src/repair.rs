@@ -187,7 +187,9 @@ impl Repair {
         let mut open = turns.filter(|peer| *peer != self.me && !self.refused.contains(*peer));
         let to = open.next().expect("not all have refused");
         self.next_peer = ReplicaId(to.0 + 1);
-        let (from, deadline) = (wanted.from, now + self.timeout);
+        // All may be far away.
+        let patience = self.timeout * (1 << self.rounds.min(3));
+        let (from, deadline) = (wanted.from, now + patience);
         self.asked = Some(Asked { peer: to, from, deadline });
         Ok(Some(RepairStep::Ask { to, request: FetchBlocks { from, to: wanted.to } }))
     }

@@ -17,8 +17,8 @@ use tercio_wire::WIRE_VERSION;
 /// itself: it answers one that adds a client with 'not supported', where others add it, and has
 /// another state from there on. Version 2 takes a primary's proposal for its vote, and its primaries
 /// send no other. Version 3 does not say which ordering protocol it runs. Version 4 asks for no proof
-/// before it computes on the curve, knows no heartbeats, and takes keys and ECDSA signatures in more
-/// than one form.
+/// before it computes on the curve, knows no heartbeats, takes keys and ECDSA signatures in more than
+/// one form, and has no echoes in its STATUS.
 pub const PROTOCOL_VERSION: u8 = 5;
 
 /// The bytes of a hello.

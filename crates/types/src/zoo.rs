@@ -98,6 +98,9 @@ switches! {
         F58ProofFirst "handshakes are answered without a proof",
         F56LearnFromWork "a view change is a measure of what can be ordered, and no limit rises",
         F59ChargeByCost "what a link costs in vain is not charged to it",
+        F60SizeOfWhatWaits "a request has the same time however long it is",
+        F61MeasuredTrips "round trips are not measured",
+        F62ReturnToTheView "a replica that left its view alone stays out of it",
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{Instant, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 use tercio_crypto::Signer;
-use tercio_types::zoo::{Mutant, mutated};
+use tercio_types::zoo::{Defence, Mutant, mutated, stands};
 use tercio_types::{Membership, ReplicaId, SeqNum, Suite, Timestamp, View};
 
 /// What a replica is made with.
@@ -52,6 +52,8 @@ pub(super) struct At {
     pub(super) view: View,
     /// Whether it waits for that view to begin.
     pub(super) changing: bool,
+    /// The last view that it entered.
+    pub(super) entered: View,
     /// Rule L4: whether it may vote in that view.
     pub(super) may_vote: bool,
     /// The last number that was executed.
@@ -60,15 +62,43 @@ pub(super) struct At {
     pub(super) catching_up: bool,
     /// Whether a certificate above what was executed is known.
     pub(super) behind: bool,
+    /// What few round trips to a quorum are above.
+    pub(super) trip: Duration,
 }
 
+/// Rule T6: how many round trips a primary has besides. A request goes to it and comes to its commit
+/// in two, or three when the pipeline is full.
+const TRIPS: u32 = 4;
+
 impl At {
+    /// Rule T6: T, the time that a primary has, before any back-off.
+    pub(super) fn patience(self, config: &Config) -> Duration {
+        let Settings { view_timeout, view_timeout_max, .. } = config.settings;
+        (view_timeout + TRIPS * self.trip).min(view_timeout_max)
+    }
+
+    /// Rule S4: after how long without a delivery what we wait for may be lost.
+    pub(super) fn resend_after(self, config: &Config) -> Duration {
+        config.settings.status_interval.max(2 * self.trip)
+    }
+
     pub(super) fn primary(self, config: &Config) -> ReplicaId {
         config.membership.primary(self.view)
     }
 
     pub(super) fn is_primary(self, config: &Config) -> bool {
         self.primary(config) == config.me
+    }
+
+    /// Rule V7: whether it waits for a view and follows this one meanwhile.
+    pub(super) fn follows(self, view: View) -> bool {
+        self.changing && view == self.entered && stands(Defence::F62ReturnToTheView)
+    }
+
+    /// Who orders now, as far as we know: one that waits for a view may have left one that works.
+    pub(super) fn orders(self, config: &Config) -> ReplicaId {
+        let view = if self.follows(self.entered) { self.entered } else { self.view };
+        config.membership.primary(view)
     }
 
     pub(super) fn is_current(self, view: View) -> bool {

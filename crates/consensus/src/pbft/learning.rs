@@ -14,7 +14,7 @@ impl<T: VoteTable> Pbft<T> {
             return self.out.drop_message("asked_a_learner");
         }
         // First, since the asker may promise something once it has the answer.
-        if self.resend.may_show(&self.config, from, self.now) {
+        if self.resend.may_show(&self.config, from, self.at()) {
             self.views.show(&self.config, from, &mut self.out);
         }
         let accepted = self.slots.last_accepted().unwrap_or_default();

@@ -1,6 +1,8 @@
 //! PBFT's messages (Castro and Liskov, TOCS 2002, sections 4.2 to 4.5) and their bodies.
 //! `docs/format.md` lists the bytes.
 
+use super::trips::Echo;
+use crate::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
 use tercio_crypto::{Claim, Proof, Signer};
@@ -124,7 +126,7 @@ pub struct Report {
 }
 
 /// Where a replica stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Standing {
     /// Its view.
     pub view: View,
@@ -134,6 +136,12 @@ pub struct Standing {
     pub delivered: SeqNum,
     /// Its stable checkpoint.
     pub stable: SeqNum,
+    /// Whether it does well and wants no help: it only says what time it is.
+    pub well: bool,
+    /// Its time.
+    pub sent: Instant,
+    /// The times that it has of others, in ascending order of those.
+    pub echoes: Vec<Echo>,
 }
 
 /// A number with what a replica says of it: an entry of the P or Q set.
@@ -220,6 +228,28 @@ fn decode_claims(input: &mut Reader, what: &'static str) -> Result<Vec<Claimed>,
         claims.push(claim);
     }
     Ok(claims)
+}
+
+fn encode_echoes(echoes: &[Echo], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(echoes.len() as u32).to_le_bytes());
+    for Echo { of, sent, held } in echoes {
+        out.extend_from_slice(&of.0.to_le_bytes());
+        out.extend_from_slice(&sent.0.to_le_bytes());
+        out.extend_from_slice(&held.to_le_bytes());
+    }
+}
+
+fn decode_echoes(input: &mut Reader) -> Result<Vec<Echo>, DecodeError> {
+    let what = "echoes";
+    let mut echoes: Vec<Echo> = Vec::new();
+    for _ in 0..input.count(18, MAX_REPLICAS, what)? {
+        let (of, sent) = (ReplicaId(input.u16(what)?), Instant(input.u64(what)?));
+        if echoes.last().is_some_and(|last| last.of >= of) {
+            return Err(DecodeError::NotCanonical(what));
+        }
+        echoes.push(Echo { of, sent, held: input.u64(what)? });
+    }
+    Ok(echoes)
 }
 
 impl Encode for ViewChange {
@@ -426,8 +456,11 @@ impl Message for PbftMessage {
                 let mut input = Reader::new(frame.body.clone(), suite);
                 let changing = input.flag("status")?;
                 let stable = SeqNum(input.u64("status")?);
+                let (well, sent) = (input.flag("status")?, Instant(input.u64("status")?));
+                let echoes = decode_echoes(&mut input)?;
                 input.finish()?;
-                Self::Status(Standing { view, changing, delivered: seq, stable })
+                let delivered = seq;
+                Self::Status(Standing { view, changing, delivered, stable, well, sent, echoes })
             }
             REPORT => {
                 let mut input = Reader::new(frame.body.clone(), suite);
@@ -529,6 +562,9 @@ impl Message for PbftMessage {
             Self::Status(standing) => {
                 let mut body = vec![u8::from(standing.changing)];
                 body.extend_from_slice(&standing.stable.0.to_le_bytes());
+                body.push(standing.well.into());
+                body.extend_from_slice(&standing.sent.0.to_le_bytes());
+                encode_echoes(&standing.echoes, &mut body);
                 let body = Bytes::from(body);
                 let digest = tercio_crypto::hash(suite, &[&body]);
                 (key(STATUS, standing.view, standing.delivered, digest), body, None)

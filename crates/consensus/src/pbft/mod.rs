@@ -33,6 +33,7 @@ mod context;
 mod kind;
 mod learner;
 mod learning;
+mod lone;
 mod message;
 mod normal;
 mod outbox;
@@ -44,6 +45,7 @@ mod resend;
 mod selection;
 mod steps;
 mod timers;
+mod trips;
 mod view_change;
 
 pub use crate::kind::{RecoverError, Recovery};
@@ -52,6 +54,7 @@ pub use message::{
     Claimed, PbftMessage, Report, SignedNewView, SignedViewChange, Standing, ViewChange,
 };
 pub use selection::{Selection, select};
+pub use trips::Echo;
 
 use crate::{
     Awaited, BatchStep, Delivery, Effect, Event, Evidence, Floor, Horizon, HostVotes, Instant,
@@ -63,6 +66,7 @@ use bytes::Bytes;
 use checkpoint::Checkpoints;
 use context::{At, Config};
 use learner::Learner;
+use lone::Lone;
 use normal::{Proposal, Slots};
 use outbox::{Outbox, Promise};
 use proposer::Proposer;
@@ -80,6 +84,7 @@ use tercio_types::{
 };
 use tercio_wire::{EncodedBatch, Kind};
 use timers::Full;
+use trips::Trips;
 use view_change::Views;
 
 /// One replica's part in PBFT.
@@ -98,6 +103,8 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     learner: Learner,
     resend: Resend,
     full: Full,
+    trips: Trips,
+    lone: Lone,
     out: Outbox,
 }
 
@@ -150,6 +157,8 @@ impl<T: VoteTable> Pbft<T> {
             learner: Learner::new(now, recovery.height),
             resend: Resend::new(&config, delivered, now),
             full: Full::default(),
+            trips: Trips::default(),
+            lone: Lone::default(),
             out: Outbox::default(),
             config,
         };
@@ -165,10 +174,12 @@ impl<T: VoteTable> Pbft<T> {
             wall: Timestamp((self.now.0 / 1000).saturating_add_signed(self.wall_ahead)),
             view,
             changing: self.views.is_changing(),
+            entered: self.views.last_entered(),
             may_vote: self.learner.may_vote(view),
             executed: self.checkpoints.executed(),
             catching_up: self.checkpoints.is_catching_up(),
             behind: self.checkpoints.ahead().is_some(),
+            trip: self.trips.quorum(),
         }
     }
 
@@ -225,7 +236,8 @@ impl<T: VoteTable> Pbft<T> {
         let Principal::Replica(from) = from else {
             return self.out.drop_message("not_from_a_replica");
         };
-        let (at, timeout) = (self.at(), self.views.timeout(&self.config));
+        let at = self.at();
+        let timeout = self.views.timeout(&self.config, at);
         let forwarded = Forwarded { from, package, doubted };
         self.requests.on_forwarded(&self.config, at, forwarded, timeout, &mut self.out);
     }
@@ -322,6 +334,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
 
     fn handle(&mut self, event: Event<PbftMessage>, now: Instant) {
         self.now = self.now.max(now);
+        self.note_pause();
         match event {
             Event::Message(message) => {
                 let doubts = message.doubts().to_vec();
@@ -366,6 +379,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
         self.propose();
         self.note_full();
         self.see_whether_learnt();
+        self.let_in();
         if !stands(Defence::F04PersistBeforeSend) {
             self.keep_promises();
             self.out.write_last();
@@ -447,6 +461,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
             view_changes: self.views.entered(),
             oldest_pending: self.requests.pool().oldest_arrival(),
             progress_at: self.slots.idle_since(),
+            patience: self.views.timeout(&self.config, at),
             waiting: self.waiting_for(),
             learning: self.learner.status(),
             clock: self.slots.clock(),

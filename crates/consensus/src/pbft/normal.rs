@@ -125,11 +125,12 @@ impl<T: VoteTable> Slots<T> {
     }
 
     /// Rule T1: since when the oldest proposal of this view is not delivered though nothing else
-    /// was.
-    pub(super) fn proposed_since(&self, view: View) -> Option<Instant> {
-        (self.slots.range(self.delivered.next()..))
-            .find(|(_, slot)| slot.proposal.is_some_and(|(proposed_in, _)| proposed_in == view))
-            .map(|(_, slot)| slot.proposed_at.max(self.idle_since))
+    /// was; and how long its batch is.
+    pub(super) fn proposed_since(&self, view: View) -> Option<(Instant, usize)> {
+        (self.slots.range(self.delivered.next()..)).find_map(|(_, slot)| {
+            slot.proposal.filter(|(proposed_in, _)| *proposed_in == view)?;
+            Some((slot.proposed_at.max(self.idle_since), slot.proposed_bytes()))
+        })
     }
 
     /// As primary: proposes a batch, and votes for it as everybody does.
@@ -143,7 +144,7 @@ impl<T: VoteTable> Slots<T> {
     ) {
         let slot = self.slots.entry(seq).or_default();
         slot.proposal = Some((at.view, batch.digest));
-        slot.proposed_at = at.now;
+        (slot.proposed_at, slot.said_at) = (at.now, at.now);
         slot.add_body(batch.clone(), false);
         slot.verdict = Verdict::Good;
         self.accept(config, at, seq, out);
@@ -164,10 +165,11 @@ impl<T: VoteTable> Slots<T> {
     ) {
         let Proposal { view, batch, .. } = &proposal;
         let (view, bytes, digest) = (*view, batch.bytes.len(), batch.digest);
-        if !at.is_current(view) {
+        // Rule V7: one that has left the view takes what is proposed in it, and votes for nothing.
+        if !at.is_current(view) && !at.follows(view) {
             return out.drop_message("pre_prepare_other_view");
         }
-        if from != at.primary(config) {
+        if from != config.membership.primary(view) {
             return out.drop_message("pre_prepare_not_primary");
         }
         if seq <= self.low {
@@ -310,6 +312,9 @@ impl<T: VoteTable> Slots<T> {
         let Vote { phase, view, seq, digest } = vote;
         if !at.is_current(view) || seq <= self.low {
             return;
+        }
+        if let Some(slot) = self.slots.get_mut(&seq) {
+            slot.said_at = at.now;
         }
         out.broadcast(match phase {
             Phase::Prepare => PbftMessage::Prepare { view, seq, digest },

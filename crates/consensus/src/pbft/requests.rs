@@ -14,6 +14,10 @@ use tercio_types::{Membership, RequestWindow};
 use tercio_wire::reject::Reason;
 use tercio_wire::{EncodedBatch, package_len};
 
+/// Rule T2: a longer package is not handed to the primary at once. Its client most likely sent it
+/// there too, and what would come of it from all backups keeps the primary from shipping it.
+const LONG: usize = 64 << 10;
+
 /// A request that another replica handed on.
 pub(super) struct Forwarded {
     pub(super) from: ReplicaId,
@@ -73,8 +77,10 @@ impl Requests {
             return out.push(Effect::Decline { client, first, reason: Reason::MustSign });
         }
         // A copy to hand on shares the package's bytes.
-        let is_primary = at.is_primary(config);
-        let copy = (from_client && !is_primary).then(|| package.clone());
+        let primary = at.orders(config);
+        let is_primary = primary == config.me;
+        let is_long = package_len(&package) > LONG && stands(Defence::F60SizeOfWhatWaits);
+        let copy = (from_client && !is_primary && !is_long).then(|| package.clone());
         let admitted = self.pool.admit(package, at.now);
         if from_client && admitted == Admitted::Known {
             self.pool.sent_again(client, first, at.now);
@@ -86,8 +92,8 @@ impl Requests {
             // The client turned to us: either it does not know the primary, or the primary does
             // not answer it.
             Admitted::New | Admitted::Known => {
-                if let Some(package) = copy.filter(|_| !at.changing) {
-                    out.push(Effect::Forward { to: at.primary(config), package });
+                if let Some(package) = copy.filter(|_| !at.changing || at.follows(at.entered)) {
+                    out.push(Effect::Forward { to: primary, package });
                 }
             }
         }
@@ -140,7 +146,7 @@ impl Requests {
         if leads || !stands(Defence::F18RequestTimers) {
             return None;
         }
-        self.pool.oldest_unforwarded().map(|since| since + config.settings.view_timeout / 2)
+        self.pool.oldest_unforwarded().map(|since| since + at.patience(config) / 2)
     }
 
     /// Rule A4: a request under MACs that too few others have handed to us as well does not stay.
@@ -171,7 +177,7 @@ impl Requests {
             out.drop_messages("request_not_vouched_for", expired);
         }
         if due(self.forward_deadline(config, at)) {
-            for package in self.pool.to_forward(at.ago(config.settings.view_timeout / 2)) {
+            for package in self.pool.to_forward(at.ago(at.patience(config) / 2)) {
                 for to in config.others() {
                     out.push(Effect::Forward { to, package: package.clone() });
                 }

@@ -4,7 +4,7 @@
 //! interval. Asking for bodies has the same bound, so that small questions do not draw any number
 //! of large answers.
 
-use super::context::Config;
+use super::context::{At, Config};
 use super::{BTreeMap, Instant, ReplicaId, SeqNum};
 
 /// How many numbers' messages one STATUS brings.
@@ -14,6 +14,8 @@ pub(super) const HELPED_AT_ONCE: u64 = 32;
 #[derive(Debug)]
 pub(super) struct Resend {
     status_deadline: Instant,
+    /// When we said where we stand last.
+    spoke: Instant,
     /// `delivered` at the last status, to see whether it moves.
     delivered_at_status: SeqNum,
     /// Up to where each replica last said that it has delivered.
@@ -30,6 +32,7 @@ impl Resend {
     pub(super) fn new(config: &Config, delivered: SeqNum, now: Instant) -> Self {
         Self {
             status_deadline: now + config.settings.status_interval,
+            spoke: now,
             delivered_at_status: delivered,
             delivered: BTreeMap::new(),
             helped: BTreeMap::new(),
@@ -48,8 +51,8 @@ impl Resend {
     }
 
     /// A view begins: we wait for something.
-    pub(super) fn enter(&mut self, config: &Config, now: Instant) {
-        self.status_deadline = now + config.settings.status_interval;
+    pub(super) fn enter(&mut self, config: &Config, at: At) {
+        self.status_deadline = at.now + at.resend_after(config);
     }
 
     /// Rule S1: the time has come to say where we stand; often when we wait for something and get
@@ -58,16 +61,28 @@ impl Resend {
     pub(super) fn on_tick(
         &mut self,
         config: &Config,
+        at: At,
         waits: bool,
         delivered: SeqNum,
-        now: Instant,
     ) -> bool {
-        let settings = &config.settings;
-        let interval = if waits { settings.status_interval } else { settings.idle_interval };
-        self.status_deadline = now + interval;
+        let idle = config.settings.idle_interval;
         let moved = delivered > self.delivered_at_status;
+        // Rule V7: one that waits for a view, and follows another one that works, is in no hurry.
+        let follows = at.follows(at.entered) && moved;
+        let often = waits && !follows;
+        self.status_deadline = at.now + if often { at.resend_after(config) } else { idle };
         self.delivered_at_status = delivered;
         moved
+    }
+
+    /// Rule S4: whether nobody has heard our time for an idle replica's interval.
+    pub(super) fn is_silent(&self, config: &Config, at: At) -> bool {
+        at.now.since(self.spoke) >= config.settings.idle_interval
+    }
+
+    /// We say where we stand.
+    pub(super) fn speak(&mut self, at: At) {
+        self.spoke = at.now;
     }
 
     /// A replica says up to where it has delivered.
@@ -81,25 +96,30 @@ impl Resend {
     }
 
     /// Whether `to` may be helped again, which is noted.
-    pub(super) fn may_help(&mut self, config: &Config, to: ReplicaId, now: Instant) -> bool {
-        Self::has_rested(&mut self.helped, config, to, now)
+    pub(super) fn may_help(&mut self, config: &Config, to: ReplicaId, at: At) -> bool {
+        Self::has_rested(&mut self.helped, config, to, at)
+    }
+
+    /// Rule S4: what `to` was sent has its time, until then, before it is helped again.
+    pub(super) fn helped_with(&mut self, to: ReplicaId, until: Instant) {
+        self.helped.insert(to, until);
     }
 
     /// Whether `to` may be shown our view for its LEARN, which is noted.
-    pub(super) fn may_show(&mut self, config: &Config, to: ReplicaId, now: Instant) -> bool {
-        Self::has_rested(&mut self.shown, config, to, now)
+    pub(super) fn may_show(&mut self, config: &Config, to: ReplicaId, at: At) -> bool {
+        Self::has_rested(&mut self.shown, config, to, at)
     }
 
     fn has_rested(
         last: &mut BTreeMap<ReplicaId, Instant>,
         config: &Config,
         to: ReplicaId,
-        now: Instant,
+        at: At,
     ) -> bool {
-        let pause = config.settings.status_interval / 2;
-        let rested = last.get(&to).is_none_or(|at| now.since(*at) >= pause);
+        let pause = at.resend_after(config) / 2;
+        let rested = last.get(&to).is_none_or(|last| at.now.since(*last) >= pause);
         if rested {
-            last.insert(to, now);
+            last.insert(to, at.now);
         }
         rested
     }

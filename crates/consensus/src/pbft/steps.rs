@@ -5,7 +5,6 @@ use super::checkpoint::{Checkpoints, Own};
 use super::message::MAX_BLAMED;
 use super::outbox::Promise;
 use super::record::{Promises, Record};
-use super::resend::HELPED_AT_ONCE;
 use super::view_change::{Heard, Move};
 use super::{
     Arc, BTreeMap, CertifiedCheckpoint, Checkpoint, ClientId, Digest, Effect, Height, LeaveCause,
@@ -184,12 +183,13 @@ impl<T: VoteTable> Pbft<T> {
             self.out.note(&Record::Heard(self.checkpoints.heard(&self.config)));
         }
         let at = self.at();
-        let primary = at.primary(&self.config);
         for (seq, proposal) in self.slots.unpark(&self.config) {
-            if proposal.view == at.view {
+            if proposal.view == at.view || at.follows(proposal.view) {
+                let primary = self.config.membership.primary(proposal.view);
                 self.on_pre_prepare(primary, seq, proposal);
             }
         }
+        self.lone.at_rest();
     }
 
     /// A PRE-PREPARE from the network, or one that had to wait for the window.
@@ -213,6 +213,7 @@ impl<T: VoteTable> Pbft<T> {
         let claims = self.slots.claims_above(low);
         let signed = self.views.leave(&self.config, target, stable, claims, blamed);
         self.proposer.leave();
+        self.lone.left(self.now);
         self.slots.clear_parked();
         // Rule L6: one that may leave for a view that it cannot have voted in has learnt enough,
         // and its log says both at once.
@@ -225,12 +226,26 @@ impl<T: VoteTable> Pbft<T> {
         self.out.persist(&record, Promise::Leave(signed));
     }
 
+    /// Rule V8: a primary leaves its view for the next so that one may take part again that left it
+    /// alone.
+    pub(super) fn let_in(&mut self) {
+        if !self.lone.take_moment() || !stands(Defence::F62ReturnToTheView) {
+            return;
+        }
+        let at = self.at();
+        let leads = at.is_primary(&self.config) && !at.changing && self.may_leave_now();
+        if leads && self.lone.is_due(&self.config, at) {
+            self.leave(at.view.next(), LeaveCause::LetsIn);
+        }
+    }
+
     pub(super) fn on_view_change(&mut self, from: ReplicaId, view_change: Arc<SignedViewChange>) {
+        let at = self.at();
         let (config, out) = (&self.config, &mut self.out);
         match self.views.on_view_change(config, from, view_change, out) {
             Heard::Nothing => {}
             Heard::Behind => {
-                if self.resend.may_help(config, from, self.now) {
+                if self.resend.may_help(config, from, at) {
                     self.views.show(config, from, out);
                 }
             }
@@ -266,7 +281,7 @@ impl<T: VoteTable> Pbft<T> {
         self.out.push(Effect::View(ViewStep::Entered { view, primary }));
         self.proposer.enter(&self.config);
         self.slots.clear_parked();
-        self.resend.enter(&self.config, self.now);
+        self.resend.enter(&self.config, self.at());
         if let Some(stable) = selection.stable.clone() {
             self.on_certificate(Arc::new(stable));
         }
@@ -291,7 +306,10 @@ impl<T: VoteTable> Pbft<T> {
     /// Rule S2: send one that is behind what it lacks.
     pub(super) fn on_status(&mut self, from: ReplicaId, standing: Standing) {
         self.resend.heard(from, standing.delivered);
-        if !self.resend.may_help(&self.config, from, self.now) {
+        let (at, low) = (self.at(), self.slots.low());
+        self.lone.heard(&self.config, at, from, &standing, low);
+        self.trips.heard(&self.config, from, standing.sent, &standing.echoes, self.now);
+        if standing.well || !self.resend.may_help(&self.config, from, self.at()) {
             return;
         }
         let (config, at, low) = (&self.config, self.at(), self.slots.low());
@@ -306,6 +324,9 @@ impl<T: VoteTable> Pbft<T> {
         if standing.view < at.view || (standing.view == at.view && standing.changing) {
             self.views.show(config, from, out);
         }
-        self.slots.repeat_to(config, at, from, standing.delivered, HELPED_AT_ONCE, out);
+        let pool = self.requests.pool();
+        let time_for = |bytes| pool.time_for(bytes);
+        let sent = self.slots.repeat_to(config, at, from, standing.delivered, time_for, out);
+        self.resend.helped_with(from, at.now + time_for(sent));
     }
 }

@@ -1,7 +1,7 @@
 //! When something is to be done though nothing comes (TOCS section 4.5.3 and OSDI'99 section 4.4).
 
 use super::resend::HELPED_AT_ONCE;
-use super::{Instant, LeaveCause, Pbft, PbftMessage, Standing, VoteTable};
+use super::{Duration, Instant, LeaveCause, Pbft, PbftMessage, Standing, VoteTable};
 use tercio_types::zoo::{Defence, stands};
 
 /// When the window was full.
@@ -14,6 +14,11 @@ pub(super) struct Full {
 }
 
 impl<T: VoteTable> Pbft<T> {
+    /// How long a primary has, as things stand (rules T3 and T6).
+    fn timeout(&self) -> Duration {
+        self.views.timeout(&self.config, self.at())
+    }
+
     /// Rule T1: the oldest request that waits to be delivered is what a view is measured by (f18),
     /// of those that a correct primary can order (rule A4), and the oldest proposal that is not
     /// delivered though nothing else was.
@@ -26,10 +31,16 @@ impl<T: VoteTable> Pbft<T> {
         if self.is_overtaken() || self.is_full() && self.only_execution_is_late() {
             return None;
         }
-        let proposed = self.slots.proposed_since(self.views.view());
-        let since = [self.requests.pool().oldest(), proposed].into_iter().flatten().min()?;
+        let since =
+            [self.requests.pool().oldest(), self.proposed_since()].into_iter().flatten().min()?;
         let since = self.full.over.map_or(since, |over| since.max(over));
-        Some(since + self.views.timeout(&self.config))
+        Some(since + self.timeout())
+    }
+
+    /// Since when the oldest proposal has waited, its bytes given their time (rule T7).
+    fn proposed_since(&self) -> Option<Instant> {
+        let (since, bytes) = self.slots.proposed_since(self.views.view())?;
+        Some(since + self.requests.pool().time_for(bytes))
     }
 
     /// Rule T5: whether no primary could order anything: all numbers up to the high watermark are
@@ -54,6 +65,26 @@ impl<T: VoteTable> Pbft<T> {
             && stands(Defence::F52OrderAhead)
     }
 
+    /// Rule T8: whether nobody handed us anything for so long that a deadline of ours is long over: we
+    /// stood still, not the primary. What came meanwhile is looked at first, so all has its whole time
+    /// from here on, once for each request, as after a full window.
+    pub(super) fn note_pause(&mut self) {
+        let late = self.now.since(self.resend.status_deadline());
+        if late >= self.at().patience(&self.config) / 4 && stands(Defence::F62ReturnToTheView) {
+            let proposed = self.slots.proposed_since(self.views.view()).map(|(since, _)| since);
+            self.begin_anew([self.requests.pool().oldest(), proposed].into_iter().flatten().min());
+        }
+    }
+
+    /// Rules T5 and T8: what waits has its whole time from now on, unless the oldest of it had that
+    /// before.
+    fn begin_anew(&mut self, oldest: Option<Instant>) {
+        let had = |over: Instant| oldest.is_some_and(|at| at <= over);
+        if !self.full.over.is_some_and(had) {
+            self.full.over = Some(self.now);
+        }
+    }
+
     /// Rule T5: when a primary can order again. It gets its whole time then, if it could not for long,
     /// and once for each request: one that fills the window again and again must not put off the
     /// timer of a request that it passes over.
@@ -62,11 +93,9 @@ impl<T: VoteTable> Pbft<T> {
             (true, None) => self.full.since = Some(self.now),
             (false, Some(since)) => {
                 self.full.since = None;
-                let long = self.now.since(since) >= self.config.settings.view_timeout / 2;
-                let had =
-                    |over: Instant| self.requests.pool().oldest().is_some_and(|at| at <= over);
-                if long && !self.full.over.is_some_and(had) {
-                    self.full.over = Some(self.now);
+                let long = self.now.since(since) >= self.at().patience(&self.config) / 2;
+                if long {
+                    self.begin_anew(self.requests.pool().oldest());
                 }
             }
             _ => {}
@@ -75,8 +104,7 @@ impl<T: VoteTable> Pbft<T> {
 
     /// What [`Self::request_deadline`] is measured by.
     fn what_waits(&self) -> LeaveCause {
-        let proposed = self.slots.proposed_since(self.views.view());
-        match (self.requests.pool().oldest(), proposed) {
+        match (self.requests.pool().oldest(), self.proposed_since()) {
             (request, Some(proposed)) if request.is_none_or(|request| proposed < request) => {
                 LeaveCause::ProposalWaits
             }
@@ -104,7 +132,8 @@ impl<T: VoteTable> Pbft<T> {
             return None;
         }
         let since = self.slots.idle_since().max(self.views.entered_at());
-        Some(since + self.config.settings.checkpoint_idle + self.views.timeout(&self.config))
+        let since = self.full.over.map_or(since, |over| since.max(over));
+        Some(since + self.config.settings.checkpoint_idle + self.timeout())
     }
 
     /// Rule C3: when an idle primary asks for a checkpoint.
@@ -123,7 +152,7 @@ impl<T: VoteTable> Pbft<T> {
         } else {
             [None, None]
         };
-        let timeout = self.views.timeout(&self.config);
+        let timeout = self.timeout();
         [
             Some(self.resend.status_deadline()),
             self.view_deadline(),
@@ -143,7 +172,7 @@ impl<T: VoteTable> Pbft<T> {
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         let (batch, checkpoint) =
             (due(self.proposer.batch_deadline()), due(self.checkpoint_deadline()));
-        let timeout = self.views.timeout(&self.config);
+        let timeout = self.timeout();
         self.requests.on_timeout(&self.config, self.at(), timeout, &mut self.out);
         let deadlines = [
             (self.view_deadline(), LeaveCause::NewViewWaits),
@@ -177,17 +206,30 @@ impl<T: VoteTable> Pbft<T> {
             || !self.requests.pool().is_empty()
             || self.slots.is_under_way();
         let delivered = self.slots.delivered();
-        let moved = self.resend.on_tick(&self.config, waits, delivered, self.now);
+        let moved = self.resend.on_tick(&self.config, at, waits, delivered);
+        let views = &self.views;
+        self.lone.waits(|id| views.waits_for_next(id), &self.config, self.now);
+        if !self.slots.is_under_way() {
+            self.lone.at_rest();
+        }
         // Whoever moves is not stuck: what it lacks is most likely on its way.
-        if waits && moved && !at.changing {
+        let well = waits && moved && !at.changing;
+        if well && !self.resend.is_silent(&self.config, at) {
             return;
         }
+        self.resend.speak(at);
         self.out.broadcast(PbftMessage::Status(Standing {
             view: at.view,
             changing: at.changing,
             delivered,
             stable: self.slots.low(),
+            well,
+            sent: self.now,
+            echoes: self.trips.echoes(self.now),
         }));
+        if well {
+            return;
+        }
         if at.changing {
             self.views.say_again(&self.config, &mut self.out);
         }

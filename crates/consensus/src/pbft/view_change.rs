@@ -87,6 +87,17 @@ impl Views {
         self.changing
     }
 
+    /// The last view that we entered.
+    pub(super) fn last_entered(&self) -> View {
+        self.new_view.as_ref().map_or(View(0), |new_view| new_view.view)
+    }
+
+    /// Whether a replica has left for the view after ours, in which we are.
+    pub(super) fn waits_for_next(&self, replica: ReplicaId) -> bool {
+        let said = self.said.get(&replica).map(|vc| vc.content.view);
+        !self.changing && said == Some(self.view.next())
+    }
+
     pub(super) fn entered(&self) -> u64 {
         self.entered
     }
@@ -100,9 +111,9 @@ impl Views {
     }
 
     /// How long to wait for a primary, after so many failed in a row.
-    pub(super) fn timeout(&self, config: &Config) -> Duration {
+    pub(super) fn timeout(&self, config: &Config, at: At) -> Duration {
         let doublings = self.failed.saturating_sub(1).min(20);
-        let doubled = config.settings.view_timeout.saturating_mul(1 << doublings);
+        let doubled = at.patience(config).saturating_mul(1 << doublings);
         doubled.min(config.settings.view_timeout_max)
     }
 
@@ -217,7 +228,7 @@ impl Views {
         }
         // Rule T3: the next primary's time runs from when a quorum has left.
         if self.left().len() >= config.quorum() {
-            let deadline = at.now + self.timeout(config);
+            let deadline = at.now + self.timeout(config, at);
             self.deadline.get_or_insert(deadline);
         }
         // A primary whose log went back may have begun its view before.

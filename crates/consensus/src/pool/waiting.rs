@@ -3,7 +3,9 @@
 
 use super::{Key, RequestPool};
 use crate::Instant;
+use std::time::Duration;
 use tercio_types::{ClientId, Package, ReplicaId, RequestSeq};
+use tercio_wire::package_len;
 
 impl RequestPool {
     /// Its client has sent a waiting package again: it is to be handed on once more.
@@ -11,8 +13,8 @@ impl RequestPool {
         let key = (client, first);
         if let Some(pending) = self.find_mut(&key).filter(|p| !p.to_forward) {
             pending.to_forward = true;
-            let id = pending.id;
-            self.unforwarded.push_back((now, id, key));
+            let (id, at) = (pending.id, now + pending.spare);
+            self.unforwarded.push_back((at, id, key));
         }
     }
 
@@ -59,22 +61,33 @@ impl RequestPool {
         self.unvouched.front().map(|(at, ..)| *at)
     }
 
-    /// Everything that waits has waited since now, and was forwarded to nobody.
+    /// Rule T7: how long so many bytes may take to be ordered and shipped.
+    #[must_use]
+    pub fn time_for(&self, bytes: usize) -> Duration {
+        self.throughput.time_for(bytes)
+    }
+
+    /// Everything that waits has waited since now, or since what came before it can have been
+    /// ordered (rule T7), and was forwarded to nobody.
     pub(super) fn restart_waiting(&mut self, now: Instant) {
         self.began = now;
         self.admission.restart();
         self.held.clear();
         self.unforwarded.clear();
         self.unvouched.clear();
+        let mut ahead = 0;
         for (id, key) in self.by_arrival() {
+            ahead += self.find(&key).map_or(0, |pending| package_len(&pending.package));
+            let spare = self.throughput.time_for(ahead);
+            let since = now + spare;
             let pending = self.find_mut(&key).expect("just listed");
-            pending.to_forward = true;
-            let held = pending.held_since.as_mut().map(|since| *since = now).is_some();
-            self.unforwarded.push_back((now, id, key));
+            (pending.to_forward, pending.spare) = (true, spare);
+            let held = pending.held_since.as_mut().map(|held| *held = since).is_some();
+            self.unforwarded.push_back((since, id, key));
             if held {
-                self.held.insert((now, id), key);
+                self.held.insert((since, id), key);
             } else {
-                self.unvouched.push_back((now, id, key));
+                self.unvouched.push_back((since, id, key));
             }
         }
     }

@@ -245,6 +245,15 @@ impl Net {
         self.queue.push_back((from, to, bytes));
     }
 
+    /// As [`Net::inject`], to all that run.
+    pub fn inject_all(&mut self, from: usize, message: &PbftMessage) {
+        for to in (0..self.peers.len()).filter(|to| *to != from) {
+            if self.peers[to].is_some() {
+                self.inject(from, to, message);
+            }
+        }
+    }
+
     pub fn verify(&mut self, to: usize, bytes: &Bytes) -> Verified<Received<PbftMessage>> {
         let frame = Frame::decode(bytes, SUITE).expect("well-formed");
         let received = Received::from_frame(frame, SUITE).expect("a message");

@@ -30,7 +30,7 @@ pub(super) fn run() -> Result<(), Violation> {
         };
         let signed = liar.signed_view_change(content.clone());
         let (delivered, stable) = (SeqNum(9), SeqNum(8));
-        let standing = Standing { view, changing: false, delivered, stable };
+        let standing = Standing { view, delivered, stable, ..Standing::default() };
         let frames = [
             liar.message(&PbftMessage::Status(standing)),
             liar.view_change(content),

@@ -6,25 +6,35 @@ use super::{
     Arc, At, BTreeMap, Bytes, Config, DecodeError, Digest, EncodedBatch, Excluded, Included,
     Outbox, PbftMessage, Phase, ReplicaId, SeqNum, Slot, Slots, Verdict, View, Vote, VoteTable,
 };
+use crate::pbft::resend::HELPED_AT_ONCE;
+use std::time::Duration;
 use tercio_types::Suite;
 use tercio_types::zoo::{Defence, Mutant, mutated, stands};
 
 impl<T: VoteTable> Slots<T> {
     /// Rule S2: says again to `to`, which has delivered up to `delivered`, what we said of at most
-    /// `most` numbers after that.
+    /// [`HELPED_AT_ONCE`] numbers after that, but for what may still be on its way. Gives how many
+    /// bytes of batches that is.
     pub(in crate::pbft) fn repeat_to(
         &self,
         config: &Config,
         at: At,
         to: ReplicaId,
         delivered: SeqNum,
-        most: u64,
+        time_for: impl Fn(usize) -> Duration,
         out: &mut Outbox,
-    ) {
+    ) -> usize {
         // It may say any number.
         let after = delivered.max(self.low);
-        let last = SeqNum(after.0.saturating_add(most));
+        let last = SeqNum(after.0.saturating_add(HELPED_AT_ONCE));
+        let (mut bytes, mut sent) = (0, 0);
         for (&seq, slot) in self.slots.range((Excluded(after), Included(last))) {
+            // Rule S4: what left us less than a round trip ago may still be on its way, and so may
+            // what waits behind the bytes before it.
+            bytes += slot.proposed_bytes();
+            if at.now.since(slot.said_at) < at.trip + time_for(bytes) {
+                continue;
+            }
             // Only what we are known to have said: the vote table holds our vote once it is kept.
             let said = |phase, (view, digest)| {
                 self.votes.voters(&Vote { phase, view, seq, digest }).contains(config.me)
@@ -32,6 +42,7 @@ impl<T: VoteTable> Slots<T> {
             if let Some((view, digest)) = slot.accepted.filter(|a| said(Phase::Prepare, *a)) {
                 let proposed = at.is_primary(config) && at.is_current(view);
                 if proposed && let Some(batch) = slot.body(digest, config.suite) {
+                    sent += batch.bytes.len();
                     out.send(to, PbftMessage::PrePrepare { view, seq, batch });
                 }
                 out.send(to, PbftMessage::Prepare { view, seq, digest });
@@ -40,6 +51,7 @@ impl<T: VoteTable> Slots<T> {
                 out.send(to, PbftMessage::Commit { view, seq, digest });
             }
         }
+        sent
     }
 
     /// Asks everybody for a batch, unless it would find no room (rule W4).

@@ -73,6 +73,8 @@ pub(super) struct Slot {
     pub(super) proposal: Option<(View, Digest)>,
     /// When we heard of that.
     pub(super) proposed_at: Instant,
+    /// When we said something of it last.
+    pub(super) said_at: Instant,
     /// What we voted PREPARE for, in the latest view. A promise.
     pub(super) accepted: Option<(View, Digest)>,
     /// What prepared, in the latest view: our entry of the P set. A promise once we vote COMMIT.
@@ -99,6 +101,12 @@ impl Slot {
 
     pub(super) fn held(&self, digest: Digest) -> Option<&Held> {
         self.bodies.iter().find(|held| held.digest == digest)
+    }
+
+    /// How long what is proposed here is.
+    pub(super) fn proposed_bytes(&self) -> usize {
+        let held = self.proposal.and_then(|(_, digest)| self.held(digest));
+        held.map_or(0, |held| held.bytes.len())
     }
 
     pub(super) fn has_body(&self, digest: Digest) -> bool {
