@@ -8,9 +8,10 @@ use crate::{Cast, Crash, Violation};
 use tercio_client::ClientAuth;
 use tercio_consensus::Settings;
 
-/// Clients, and what each has under way: 16 operations a package at most.
-const CLIENTS: usize = 2;
-const UNDER_WAY: usize = 60;
+/// Clients, and what each has under way: 16 operations a package at most, so that one that is late holds
+/// up no client for its numbers.
+const CLIENTS: usize = 6;
+const UNDER_WAY: usize = 14;
 /// How long a message takes: what is ordered in a round trip is far more than the least that may wait.
 const HOP_MS: u64 = 8;
 /// How long it is watched, before and after.
