@@ -251,6 +251,33 @@ fn fault_reports_what_a_dead_backup_costs() {
     }
 }
 
+/// A primary that dies under full load costs a view change, and is told by the second. (That the
+/// throughput comes back is tested in f56 and the pool's plant.)
+#[test]
+fn fault_reports_what_a_dead_primary_costs() {
+    let run = ["bench", "fault", "--kind", "dead-primary", "--seconds", "1", "--json"];
+    let json = tercio(run.into_iter().chain(["--closed", "--outstanding", "30"])).good().json();
+    assert_eq!((json["kind"].as_str(), json["replica"].as_u64()), (Some("dead-primary"), Some(0)));
+    assert_eq!(
+        (json["under_way"].as_u64(), json["settings"]["pace"].as_str()),
+        (Some(30), Some("closed"))
+    );
+    assert!(json["view_changes"].as_u64().unwrap() > 0, "{json}");
+    assert!(json["gap_ms"].as_f64().unwrap() > 0.0 && json["view_change_ms"].is_f64(), "{json}");
+    for when in ["before", "after"] {
+        assert!(!json[when]["seconds_rps"].as_array().unwrap().is_empty(), "{json}");
+        assert!(json[when]["latency_us"]["p50"].is_f64(), "{json}");
+    }
+    let rps = |when: &str| json[when]["throughput_rps"].as_f64().unwrap();
+    // Not if nothing at all came in the second before.
+    if let Some(ratio) = json["ratio"].as_f64() {
+        let of = rps("after") / rps("before");
+        assert!((ratio - of).abs() < 0.01 * of.max(1.0), "{json}");
+    }
+    let long = ["bench", "fault", "--outstanding", "2048"];
+    tercio(long).refused(2, &["--closed"]);
+}
+
 /// Clients that want more than the network can do, and one that listens to nothing: every request
 /// of the others is executed. (That nobody is starved and no view moves is tested in f31.)
 #[test]

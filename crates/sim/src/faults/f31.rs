@@ -11,8 +11,8 @@ const BURST: u64 = 40;
 /// How long one of them may take. The batch in flight, the flooder's 64 requests in 16 batches and
 /// its own come one after the other here, at three hops of a millisecond each; two
 /// more hops bring the request and the reply. This is the scenario's patience and nothing that a
-/// replica waits for: how much may wait in a real one is `TARGET` in
-/// `crates/consensus/src/admission.rs`.
+/// replica waits for: how much may wait in a real one follows `QUEUE_TARGET` in
+/// `crates/consensus/src/standing.rs`.
 const MOMENT_MS: u64 = 3 * (1 + 16 + 1) + 2;
 /// How many honest requests there are, one after the other.
 const HONEST: usize = 20;
