@@ -16,14 +16,19 @@ pub(crate) struct Demands {
     pub(crate) part: f64,
     /// The most view changes.
     pub(crate) views: u64,
-    /// Whether all must be level soon.
-    pub(crate) level: bool,
+    /// How soon all must be level.
+    pub(crate) level: Duration,
     /// Where links are wide: the delay of one way.
     pub(crate) one_way: Option<Duration>,
 }
 
 /// What is demanded of most.
-const ALL: Demands = Demands { part: 0.5, views: 0, level: true, one_way: None };
+const ALL: Demands = Demands { part: 0.5, views: 0, level: LEVEL, one_way: None };
+/// 2 s; what replicas say of themselves is up to 0.2 s old, and held against what they said 0.3 s
+/// before.
+const LEVEL: Duration = Duration::from_millis(2_500);
+/// One that starts on no data fetches all.
+const LEARNER: Demands = Demands { level: Duration::from_secs(20), ..ALL };
 
 impl Demands {
     /// What is demanded of two attacks at once.
@@ -31,7 +36,7 @@ impl Demands {
         Self {
             part: self.part * other.part,
             views: self.views + other.views,
-            level: self.level && other.level,
+            level: self.level.max(other.level),
             one_way: self.one_way.or(other.one_way),
         }
     }
@@ -261,6 +266,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "flip-wal",
         what: "one bit in the middle of one write-ahead log; it must be told, and learn anew",
         seconds: 2,
+        demands: LEARNER,
         begin: |ground| files::damage(ground, crate::blocks::flip_wal),
         heal: files::refused_then_empty,
         ..NONE
@@ -269,6 +275,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "half-wal",
         what: "one write-ahead log is cut to half; it must be told, and learn anew",
         seconds: 2,
+        demands: LEARNER,
         begin: |ground| files::damage(ground, crate::blocks::halve_wal),
         heal: files::refused_then_empty,
         ..NONE

@@ -24,9 +24,7 @@ const AFTER: Duration = Duration::from_secs(1);
 /// How long an attacker may need for what it begins with.
 const READY: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
-/// How long replicas have to be level. What they say of themselves is up to 0.2 s old, and held
-/// against what they said 0.3 s before.
-const LEVEL: Duration = Duration::from_millis(2_500);
+/// After that it is not waited for any more.
 const LEVEL_PATIENCE: Duration = Duration::from_secs(30);
 const LAG: Duration = Duration::from_millis(300);
 /// One-way delays that half of all results may take at most.
@@ -307,10 +305,10 @@ fn demand(ground: &mut Ground, row: &Row, demands: Demands, p50: Duration, contr
         let what = format!("{} view changes, above {}", row.view_changes, demands.views);
         ground.wrong.push(what);
     }
-    let in_time = row.level_s.is_some_and(|level| level <= LEVEL.as_secs_f64());
-    if demands.level && !in_time {
+    if row.level_s.is_none_or(|level| level > demands.level.as_secs_f64()) {
         let level = row.level_s.map_or("never".into(), |level| format!("after {level:.1} s"));
-        ground.wrong.push(format!("all were level {level}, not within 2 s"));
+        let most = demands.level.as_secs_f64();
+        ground.wrong.push(format!("all were level {level}, not within {most:.1} s"));
     }
     if let Some(way) = demands.one_way
         && (p50 > way * WAYS || p50.is_zero())

@@ -63,8 +63,8 @@ pub(super) fn refused_then_empty(ground: &mut Ground) -> Result<(), Trouble> {
     loop {
         if let Some(said) = ground.net.ended().pop() {
             ground.notes.push(said.clone());
-            if !said.contains("empty") {
-                ground.wrong.push("the message does not say to empty data/ and learn".into());
+            if !said.contains("learn") {
+                ground.wrong.push("the message does not say to start on no data and learn".into());
             }
             // An older copy has forgotten promises.
             if said.contains("from a copy") {
