@@ -21,6 +21,7 @@ use tercio_types::zoo::{Defence, stands};
 use tercio_types::{ClientId, Package, ReplicaSet, RequestSeq, RequestWindow};
 use tercio_wire::package_len;
 use throughput::Throughput;
+pub(crate) use throughput::longest_for;
 
 /// Bounds on requests that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

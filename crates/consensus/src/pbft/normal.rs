@@ -18,6 +18,7 @@ use super::{
     Package, PbftMessage, Phase, Record, ReplicaId, ReplicaSet, Selection, SeqNum, View, Vote,
     VoteTable,
 };
+use crate::pool::longest_for;
 use crate::{Awaited, ClockDifference, MAX_BATCH, Recorded};
 use bytes::Bytes;
 use slot::{Held, Slot, Verdict};
@@ -142,9 +143,12 @@ impl<T: VoteTable> Slots<T> {
         batch: Arc<EncodedBatch>,
         out: &mut Outbox,
     ) {
+        let before =
+            self.slots.range(self.delivered.next()..).map(|(_, slot)| slot.proposed_bytes());
+        let gone = at.now + longest_for(before.sum::<usize>() + batch.bytes.len());
         let slot = self.slots.entry(seq).or_default();
         slot.proposal = Some((at.view, batch.digest));
-        (slot.proposed_at, slot.said_at) = (at.now, at.now);
+        (slot.proposed_at, slot.said_at) = (at.now, gone);
         slot.add_body(batch.clone(), false);
         slot.verdict = Verdict::Good;
         self.accept(config, at, seq, out);
@@ -314,7 +318,7 @@ impl<T: VoteTable> Slots<T> {
             return;
         }
         if let Some(slot) = self.slots.get_mut(&seq) {
-            slot.said_at = at.now;
+            slot.said_at = slot.said_at.max(at.now);
         }
         out.broadcast(match phase {
             Phase::Prepare => PbftMessage::Prepare { view, seq, digest },

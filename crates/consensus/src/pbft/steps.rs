@@ -325,8 +325,7 @@ impl<T: VoteTable> Pbft<T> {
             self.views.show(config, from, out);
         }
         let pool = self.requests.pool();
-        let time_for = |bytes| pool.time_for(bytes);
-        let sent = self.slots.repeat_to(config, at, from, standing.delivered, time_for, out);
-        self.resend.helped_with(from, at.now + time_for(sent));
+        let sent = self.slots.repeat_to(config, at, from, standing.delivered, out);
+        self.resend.helped_with(from, at.now + pool.time_for(sent));
     }
 }

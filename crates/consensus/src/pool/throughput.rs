@@ -55,6 +55,11 @@ impl Throughput {
     }
 }
 
+/// How long so many bytes take at the least rate: by then what was sent has left us.
+pub(crate) fn longest_for(bytes: usize) -> Duration {
+    Throughput::default().time_for(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,6 @@ use super::{
     Outbox, PbftMessage, Phase, ReplicaId, SeqNum, Slot, Slots, Verdict, View, Vote, VoteTable,
 };
 use crate::pbft::resend::HELPED_AT_ONCE;
-use std::time::Duration;
 use tercio_types::Suite;
 use tercio_types::zoo::{Defence, Mutant, mutated, stands};
 
@@ -21,18 +20,15 @@ impl<T: VoteTable> Slots<T> {
         at: At,
         to: ReplicaId,
         delivered: SeqNum,
-        time_for: impl Fn(usize) -> Duration,
         out: &mut Outbox,
     ) -> usize {
         // It may say any number.
         let after = delivered.max(self.low);
         let last = SeqNum(after.0.saturating_add(HELPED_AT_ONCE));
-        let (mut bytes, mut sent) = (0, 0);
+        let mut sent = 0;
         for (&seq, slot) in self.slots.range((Excluded(after), Included(last))) {
-            // Rule S4: what left us less than a round trip ago may still be on its way, and so may
-            // what waits behind the bytes before it.
-            bytes += slot.proposed_bytes();
-            if at.now.since(slot.said_at) < at.trip + time_for(bytes) {
+            // Rule S4: what left us less than a round trip ago may still be on its way.
+            if at.now < slot.said_at + at.trip {
                 continue;
             }
             // Only what we are known to have said: the vote table holds our vote once it is kept.

@@ -73,7 +73,7 @@ pub(super) struct Slot {
     pub(super) proposal: Option<(View, Digest)>,
     /// When we heard of that.
     pub(super) proposed_at: Instant,
-    /// When we said something of it last.
+    /// When what we said of it last can have left us, behind the bytes before it.
     pub(super) said_at: Instant,
     /// What we voted PREPARE for, in the latest view. A promise.
     pub(super) accepted: Option<(View, Digest)>,
