@@ -311,8 +311,8 @@ impl Supervisor {
         let count = running.len();
         let ended: Vec<_> =
             running.into_iter().map(|(ready, process)| (ready, process.stop())).collect();
-        let of_ready = ended.into_iter().filter(|(ready, _)| *ready);
-        of_ready.map(|(_, ended)| ended).collect::<Result<(), _>>()?;
+        let mut of_ready = ended.into_iter().filter(|(ready, _)| *ready);
+        of_ready.try_for_each(|(_, ended)| ended)?;
         Ok(count)
     }
 }
