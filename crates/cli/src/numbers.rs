@@ -125,7 +125,7 @@ mod tests {
         numbers(&Cli::command(), "", &mut found);
         // Those of measurements that mean the same as of the first, and names of keys and blocks, which
         // servers look up.
-        found.retain(|(path, id), _| {
+        found.retain(|(path, _), _| {
             let measured = path.starts_with("bench") && path != "bench bft";
             let names =
                 path.starts_with("prism") && !path.ends_with("serve") && path != "prism bench";

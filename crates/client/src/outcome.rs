@@ -53,10 +53,10 @@ pub enum SubmitError {
 #[non_exhaustive]
 pub enum Failure {
     /// Too few replicas agreed in time. A package may have been executed, or may be yet.
-    #[error("{}{}", timed_out(*.within, .silent, .refused, .split), may_be(.numbers.as_ref()))]
+    #[error("{}{}", timed_out(*.within, .silent, .refused, .split), may_be(.numbers.as_deref()))]
     TimedOut {
         /// The first and the last number of the package; none of a query.
-        numbers: Option<(RequestSeq, RequestSeq)>,
+        numbers: Option<Box<(RequestSeq, RequestSeq)>>,
         /// How long we waited.
         within: Duration,
         /// The replicas that did not answer.

@@ -125,7 +125,7 @@ impl Pending {
             .filter(|r| !spoke.contains(*r) && refusal(*r).is_none())
             .collect();
         let last = RequestSeq(self.first.0 + self.ops as u64 - 1);
-        let numbers = Some((self.first, last));
+        let numbers = Some(Box::new((self.first, last)));
         Failure::TimedOut { numbers, within, silent, refused, split: spoke.iter().collect() }
     }
 }

@@ -311,7 +311,8 @@ impl Supervisor {
         let count = running.len();
         let ended: Vec<_> =
             running.into_iter().map(|(ready, process)| (ready, process.stop())).collect();
-        ended.into_iter().filter(|(ready, _)| *ready).try_for_each(|(_, ended)| ended)?;
+        let mut of_ready = ended.into_iter().filter(|(ready, _)| *ready);
+        of_ready.try_for_each(|(_, ended)| ended)?;
         Ok(count)
     }
 }
