@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tercio_network::process::ReplicaProcess;
 use tercio_network::{Network, Spec, client_id, home, poll_until};
 use tercio_transport::{Limits, Settings, Transport};
 use tercio_types::Principal;
@@ -65,11 +66,10 @@ fn idle_links_take_no_descriptor_that_a_replica_needs() {
     let full = poll_until(PATIENCE, || {
         idle.iter_mut().for_each(|client| client.poll(Some(Duration::ZERO), &mut vec![]));
         replicas.iter_mut().for_each(|replica| replica.check().expect("it runs"));
-        let reports = replicas.iter().map(|replica| replica.report());
-        let refused = |report: tercio_replica::report::ReplicaReport| {
-            report.dropped.contains_key("too_many_links")
+        let refuses = |replica: &ReplicaProcess| {
+            replica.report().is_some_and(|report| report.dropped.contains_key("too_many_links"))
         };
-        reports.map(|report| report.is_some_and(refused)).all(|full| full).then_some(())
+        replicas.iter().all(refuses).then_some(())
     });
     assert!(full.is_some(), "the bound was not reached");
     // Blocks, checkpoints and snapshots are written meanwhile, and reports.

@@ -88,7 +88,7 @@ impl Default for Limits {
             max_queue: 64 << 20,
             max_client_queue: 4 << 20,
             max_clients: 1024,
-            max_half_open: 128,
+            max_half_open: 512,
             client_idle: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(5),
             dial_timeout: Duration::from_secs(5),
