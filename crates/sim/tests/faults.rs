@@ -53,6 +53,8 @@ scenarios! {
     f48_absurd_numbers_in_an_offer "f48",
     f51_a_log_that_went_back "f51",
     f52_execution_halts "f52",
+    f61_links_across_the_world "f61",
+    f62_a_lone_view_changer "f62",
 }
 
 /// With the feature `zoo`: each scenario ends in a violation when its defence is taken away.

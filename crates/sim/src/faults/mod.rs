@@ -40,6 +40,8 @@ mod f47;
 mod f48;
 mod f51;
 mod f52;
+mod f61;
+mod f62;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -122,6 +124,8 @@ faults! {
     f48 "absurd numbers in an offer" F48BoundOffers,
     f51 "a log that went back" F51AskAfterRestart,
     f52 "execution halts" F52OrderAhead,
+    f61 "links across the world" F61MeasuredTrips,
+    f62 "a lone view changer" F62ReturnToTheView,
 }
 
 /// The fault of a number.
