@@ -42,9 +42,15 @@ enum Command {
     /// Every plot under many seeds
     Plots(Plots),
     /// Each named fault with all defences standing: it must be survived
-    Faults,
+    Faults {
+        /// Their numbers; all when none is given
+        numbers: Vec<String>,
+    },
     /// Each named fault with its defence taken away: it must be caught
-    Zoo,
+    Zoo {
+        /// Their numbers; all when none is given
+        numbers: Vec<String>,
+    },
     /// Random runs with each mutant at work, and each defence away, until one of them shows it
     Mutants(mutants::Mutants),
 }
@@ -94,8 +100,8 @@ fn main() -> ExitCode {
             one(seed, n.unwrap_or_else(|| size_of(seed, &SIZES)), trace)
         }
         Command::Plots(plots) => all_plots(&plots),
-        Command::Faults => all_faults(),
-        Command::Zoo => zoo(),
+        Command::Faults { numbers } => all_faults(&numbers),
+        Command::Zoo { numbers } => zoo(&numbers),
         Command::Mutants(asked) => mutants::mutants(&asked),
     }
 }
@@ -249,9 +255,15 @@ fn all_plots(asked: &Plots) -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn all_faults() -> ExitCode {
+/// The faults of these numbers, or all.
+fn chosen(numbers: &[String]) -> impl Iterator<Item = &'static Fault> {
+    let wanted = |fault: &&Fault| numbers.is_empty() || numbers.iter().any(|n| n == fault.number);
+    faults::ALL.iter().filter(wanted)
+}
+
+fn all_faults(numbers: &[String]) -> ExitCode {
     let mut good = true;
-    for Fault { number, name, run, .. } in faults::ALL {
+    for Fault { number, name, run, .. } in chosen(numbers) {
         match faults::guarded(*run) {
             Ok(()) => println!("{number} {name} pass"),
             Err(violation) => {
@@ -264,9 +276,9 @@ fn all_faults() -> ExitCode {
 }
 
 #[cfg(feature = "zoo")]
-fn zoo() -> ExitCode {
+fn zoo(numbers: &[String]) -> ExitCode {
     let mut good = true;
-    for Fault { number, name, run, defence } in faults::ALL {
+    for Fault { number, name, run, defence } in chosen(numbers) {
         match tercio_types::zoo::without(*defence, || faults::guarded(*run)) {
             Err(violation) => println!("{number} {name} caught: {violation}"),
             Ok(()) => {
@@ -279,7 +291,7 @@ fn zoo() -> ExitCode {
 }
 
 #[cfg(not(feature = "zoo"))]
-fn zoo() -> ExitCode {
+fn zoo(_numbers: &[String]) -> ExitCode {
     eprintln!(
         "error: this build cannot take defences away; \
          cargo run --release -p tercio-sim --features zoo -- zoo"

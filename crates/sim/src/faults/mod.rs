@@ -45,6 +45,8 @@ mod f59;
 mod f63;
 mod f64;
 mod f65;
+mod f61;
+mod f62;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -132,6 +134,8 @@ faults! {
     f64 "a write-ahead log that was cut" F64MarkLog,
     f56 "a primary dies under full load" F56LearnFromWork,
     f59 "false signatures and old forwards" F59ChargeByCost,
+    f61 "links across the world" F61MeasuredTrips,
+    f62 "a lone view changer" F62ReturnToTheView,
 }
 
 /// The fault of a number.
