@@ -24,7 +24,7 @@ pub(super) fn run() -> Result<(), Violation> {
     let mut other = Puppeteer::new(&world.cast().clone(), 2);
     let package = other.signed(&mut world, "heard of by all");
     other.send(&mut world, &package, &EVERYBODY);
-    world.expect_within(millis(2000), "R3 leaving its view", |world| is_out(world))?;
+    world.expect_within(millis(2000), "R3 leaving its view", is_out)?;
     world.lift_gate();
     world.expect_within(millis(1000), "R3 being level again", |world| {
         let at = |id| world.status(id).map_or(0, |status| status.height.0);
