@@ -30,6 +30,7 @@ mod tests {
     const NUMBERS: &[(&str, &str, f64, f64)] = &[
         ("testnet", "replicas", 1.0, 128.0),
         ("testnet", "clients", 1.0, 1024.0),
+        ("rebuild", "view", 0.0, 1e18),
         ("submit", "ask", 1.0, 9.2e18),
         ("init", "added_as", 1.0, 9.2e18),
         ("audit", "results", 1.0, 9.2e18),

@@ -22,6 +22,8 @@ use tercio_types::{DEFAULT_PROTOCOL, Height, SeqNum, View};
 /// How far the view is put above the highest that anybody saw: replicas whose disks are gone may have
 /// left for later ones, one at a time-out.
 const VIEWS: u64 = 1000;
+/// The highest view that is taken for one that a replica was in.
+const MAX_VIEW: u64 = 1_000_000_000_000_000_000;
 /// What is copied, by the beginnings of names, of the blocks and of the snapshots.
 const BLOCKS: [&str; 4] = ["blocks-", "attest-", "results-", "certificates"];
 const SNAPSHOTS: [&str; 1] = ["snapshot-"];
@@ -40,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DATA")]
     from: PathBuf,
     /// The highest view that any replica was in, as far as anybody knows
-    #[arg(long, value_name = "VIEW")]
+    #[arg(long, value_name = "VIEW", value_parser = clap::value_parser!(u64).range(..=MAX_VIEW))]
     view: u64,
     /// Print one JSON object
     #[arg(long)]
@@ -73,9 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Data::Directory(data) = &config.data else {
         unreachable!("a home's data is a directory");
     };
-    let view = View(args.view.checked_add(VIEWS).ok_or_else(|| {
-        Failure::Usage("--view: no replica was in so high a view; see `tercio status`".into())
-    })?);
+    let view = View(args.view + VIEWS);
     let source = DataDir::open(&args.from).map_err(Failure::new)?;
     let same = fs::canonicalize(&args.from).ok() == fs::canonicalize(data).ok();
     if !same {

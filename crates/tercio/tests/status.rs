@@ -95,10 +95,10 @@ fn a_network_says_what_it_waits_for() {
         (&spare["network"]["works"], &spare["network"]["may_fail"]),
         (&true.into(), &0.into())
     );
-    // For those who see it from elsewhere its links stand, and it is not heard.
+    // For those who see it from elsewhere its links are silent, and soon taken down.
     let from_one = poll_until(Duration::from_secs(60), || {
         let seen = status_of_home(&dir, 2);
-        (seen["replicas"][3]["state"] == "quiet").then_some(seen)
+        (seen["replicas"][3]["state"] == "unlinked").then_some(seen)
     });
     let from_one = from_one.unwrap_or_else(|| panic!("{:#}", status_of_home(&dir, 2)));
     assert_eq!(from_one["replicas"][3]["role"].as_str().map(|role| &role[..9]), Some("elsewhere"));

@@ -42,11 +42,11 @@ mod f51;
 mod f52;
 mod f56;
 mod f59;
+mod f61;
+mod f62;
 mod f63;
 mod f64;
 mod f65;
-mod f61;
-mod f62;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
