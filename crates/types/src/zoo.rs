@@ -91,16 +91,16 @@ switches! {
         F53FootprintBinds "an operation may touch what it did not declare",
         F54PanicsAbort "an operation that panics takes its replica along",
         F55ResultsByChain "copies of results are taken as they come",
-        F65FarNumbers "numbers far above all that their client used are ordered",
-        F63JudgeTime "a backup takes whatever time a primary proposes",
-        F64MarkLog "a write-ahead log that was cut is taken for whole",
+        F56LearnFromWork "a view change is a measure of what can be ordered, and no limit rises",
         F57KeepDescriptors "links may take all descriptors",
         F58ProofFirst "handshakes are answered without a proof",
-        F56LearnFromWork "a view change is a measure of what can be ordered, and no limit rises",
         F59ChargeByCost "what a link costs in vain is not charged to it",
         F60SizeOfWhatWaits "a request has the same time however long it is",
         F61MeasuredTrips "round trips are not measured",
         F62ReturnToTheView "a replica that left its view alone stays out of it",
+        F63JudgeTime "a backup takes whatever time a primary proposes",
+        F64MarkLog "a write-ahead log that was cut is taken for whole",
+        F65FarNumbers "numbers far above all that their client used are ordered",
     }
 }
 

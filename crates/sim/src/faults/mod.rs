@@ -129,13 +129,13 @@ faults! {
     f48 "absurd numbers in an offer" F48BoundOffers,
     f51 "a log that went back" F51AskAfterRestart,
     f52 "execution halts" F52OrderAhead,
-    f65 "numbers far ahead" F65FarNumbers,
-    f63 "clocks that are wrong" F63JudgeTime,
-    f64 "a write-ahead log that was cut" F64MarkLog,
     f56 "a primary dies under full load" F56LearnFromWork,
     f59 "false signatures and old forwards" F59ChargeByCost,
     f61 "links across the world" F61MeasuredTrips,
     f62 "a lone view changer" F62ReturnToTheView,
+    f63 "clocks that are wrong" F63JudgeTime,
+    f64 "a write-ahead log that was cut" F64MarkLog,
+    f65 "numbers far ahead" F65FarNumbers,
 }
 
 /// The fault of a number.
