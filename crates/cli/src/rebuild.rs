@@ -155,13 +155,15 @@ fn make(
     let (log, _) = BlockLog::open(storage, identity.chain, BlockLogSettings::default())
         .map_err(Failure::new)?;
     let stable = log.latest_certificate().map_err(Failure::new)?;
-    let covered = stable.map_or(Height(0), |stable| stable.checkpoint.height);
+    let covered = stable.as_ref().map_or(Height(0), |stable| stable.checkpoint.height);
     let window = config.node.consensus.window;
     let tail = decided(&log, covered, window)?;
+    let certified = stable.map_or(SeqNum(0), |stable| stable.checkpoint.seq);
+    let reach = tail.last().map_or(certified, |last| last.seq);
     let storage = Box::new(data.wal().map_err(Failure::new)?);
     let (mut wal, _) =
         Wal::open(storage, identity.chain, WalSettings::default()).map_err(Failure::new)?;
-    for (SeqNum(tag), record) in agreed_records(view, tail) {
+    for (SeqNum(tag), record) in agreed_records(view, reach, tail) {
         wal.append(tag, &record).map_err(Failure::new)?;
     }
     wal.sync().map_err(Failure::new)?;

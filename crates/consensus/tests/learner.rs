@@ -3,11 +3,12 @@
 use crate::common;
 
 use common::*;
+use std::sync::Arc;
 use std::time::Duration;
-use tercio_consensus::pbft::{PbftMessage, Report};
+use tercio_consensus::pbft::{Decided, PbftMessage, Report, agreed_records};
 use tercio_consensus::*;
 use tercio_types::*;
-use tercio_wire::checkpoint_key;
+use tercio_wire::{EncodedBatch, checkpoint_key};
 
 const MOMENT: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(20);
@@ -496,4 +497,98 @@ fn l8_absurd_reports_harm_nobody() {
     net.inject(1, 3, &new_view);
     net.settle();
     assert_eq!((net.status(3).view, net.status(3).learning.is_some()), (View(1), true));
+}
+
+/// The disk of a replica that operators gave the chain of `chosen` (decision 0045).
+fn rebuilt(chosen: &Disk) -> Disk {
+    let low = chosen.stable.as_ref().map_or(SeqNum(0), |stable| stable.checkpoint.seq);
+    let reach = chosen.delivered.last().map_or(low, |(seq, _)| *seq);
+    let tail =
+        (chosen.delivered.iter()).filter(|(seq, _)| *seq > low).filter_map(|(seq, batch)| {
+            let EncodedBatch { digest, bytes, .. } = batch.as_deref()?;
+            Some(Decided { seq: *seq, digest: *digest, body: bytes.clone() })
+        });
+    let records = agreed_records(View(1000), reach, tail).into_iter().map(|(_, record)| record);
+    Disk { records: records.collect(), asks: true, lost: false, ..chosen.clone() }
+}
+
+/// Ten batches, of which replica 2 has all; then four more, and all are stopped.
+fn ten_and_four_lost(net: &mut Net, load: &mut Load) -> (Disk, Vec<Arc<EncodedBatch>>) {
+    load.run(net, 10);
+    let chosen = copy_of(net, 2);
+    load.run(net, 4);
+    let known = chosen.delivered.len();
+    let lost = net.peer(0).disk.delivered[known..].iter().filter_map(|(_, batch)| batch.clone());
+    let lost = lost.collect();
+    (0..4).for_each(|i| drop(net.stop(i)));
+    net.pass(Duration::from_secs(1));
+    (chosen, lost)
+}
+
+/// L8 after operators agreed on a chain: somebody who was left out shows two others what they signed
+/// before they lost their disks. It is no log of theirs that went back.
+#[test]
+fn l8_words_of_before_an_agreement_prove_nothing() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    let (chosen, _) = ten_and_four_lost(&mut net, &mut load);
+    load.next = 11;
+    (0..3).for_each(|i| net.start(i, rebuilt(&chosen)));
+    for to in [0u16, 1] {
+        let mut said = chosen.stable.clone().unwrap();
+        said.checkpoint.seq = SeqNum(said.checkpoint.seq.0 + 8);
+        said.checkpoint.height = Height(said.checkpoint.height.0 + 8);
+        let key = checkpoint_key(SUITE, ReplicaId(to), &said.checkpoint).to_array();
+        said.signatures = vec![(ReplicaId(to), signer(&net.membership, to.into()).sign(&key))];
+        let (nonce, said) = (net.now.0, Some(Arc::new(said)));
+        let report = Report { nonce, view: View(1000), reach: SeqNum(0), said };
+        net.inject(3, to.into(), &PbftMessage::Report(report));
+    }
+    net.settle();
+    net.pass(LONG);
+    load.run(&mut net, 20);
+    net.pass(LONG);
+    for i in 0..3 {
+        let status = net.status(i);
+        assert!(status.learning.is_none() && status.delivered >= SeqNum(30), "{status:?}");
+    }
+}
+
+/// After operators agreed on a chain, COMMITs that their senders have forgotten decide nothing.
+#[test]
+fn n4_votes_of_before_an_agreement_decide_nothing() {
+    let mut net = Net::with(4, |_| {});
+    let mut load = Load { next: 1 };
+    let (chosen, lost) = ten_and_four_lost(&mut net, &mut load);
+    let (seq, lost) = (SeqNum(11), lost[0].clone());
+    (0..4).for_each(|i| net.start(i, rebuilt(&chosen)));
+    net.settle();
+    for from in 1..4 {
+        let commit = PbftMessage::Commit { view: View(0), seq, digest: lost.digest };
+        net.inject(from, 0, &commit);
+    }
+    net.inject(3, 0, &PbftMessage::Body { seq, batch: lost.clone() });
+    net.settle();
+    load.next = 30;
+    load.run(&mut net, 20);
+    net.pass(LONG);
+    let at = |net: &mut Net, i: usize| {
+        let delivered = &net.peer(i).disk.delivered;
+        let (_, batch) = delivered.iter().find(|(number, _)| *number == seq).unwrap();
+        batch.as_ref().map(|batch| batch.digest)
+    };
+    let others = at(&mut net, 1);
+    assert_ne!(others, Some(lost.digest));
+    assert_eq!(at(&mut net, 0), others);
+    // It is remembered over a restart.
+    assert!(net.status(0).dropped.get("before_agreement").is_some_and(|n| *n == 3));
+    let disk = copy_of(&mut net, 0);
+    net.stop(0);
+    net.start(0, disk);
+    net.settle();
+    let next = net.status(0).delivered.next();
+    let commit = PbftMessage::Commit { view: View(0), seq: next, digest: lost.digest };
+    net.inject(1, 0, &commit);
+    net.settle();
+    assert!(net.status(0).dropped.get("before_agreement").is_some_and(|n| *n == 1));
 }

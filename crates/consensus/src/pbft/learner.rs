@@ -33,6 +33,8 @@ pub(super) struct Learner {
     /// Our log was lost, and we may not yet promise everything again; with the highest of what we
     /// can have promised, or `None` as long as it may be anything.
     lost: Option<Option<Floor>>,
+    /// What was promised before operators agreed on a chain reaches up to here, and binds nobody.
+    agreed: Option<Floor>,
     words: Words,
 }
 
@@ -67,7 +69,8 @@ impl Learner {
     pub(super) fn new(now: Instant, height: Height) -> Self {
         let words = Words { low: SeqNum(0), height, signed: None };
         let (asking, resigns, lost) = (false, false, None);
-        Self { nonce: now.0, reports: BTreeMap::new(), asking, resigns, lost, words }
+        let reports = BTreeMap::new();
+        Self { nonce: now.0, reports, asking, resigns, lost, agreed: None, words }
     }
 
     /// Rule L7: the log may have gone back. What we signed up to `low` we need not know.
@@ -89,6 +92,16 @@ impl Learner {
     /// The log says that an older one was lost, with the floor if it is known.
     pub(super) fn recall(&mut self, lost: Option<Option<Floor>>) {
         self.lost = lost;
+    }
+
+    /// The log says that operators agreed on it.
+    pub(super) fn recall_agreed(&mut self, agreed: Option<Floor>) {
+        self.agreed = agreed;
+    }
+
+    /// What the log keeps of that.
+    pub(super) fn agreed(&self) -> Option<Floor> {
+        self.agreed
     }
 
     /// We have learnt enough. What we signed up to `low` we need not know.
@@ -132,6 +145,7 @@ impl Learner {
             Some(Some(floor)) => floor.seq,
             None => SeqNum(0),
         };
+        let floor = floor.max(self.agreed.map_or(SeqNum(0), |agreed| agreed.seq));
         let signed = signed.is_some_and(|(first, last)| (first..=last).contains(&said.seq));
         let unknown = said.seq > low.max(floor) && said.height > height && !signed;
         unknown && stands(Defence::F51AskAfterRestart)
@@ -146,6 +160,7 @@ impl Learner {
             Some(Some(floor)) => View(floor.view.0.saturating_add(1)),
             None => View(0),
         };
+        let floor = floor.max(self.agreed.map_or(View(0), |agreed| agreed.view));
         said > view.max(floor) && stands(Defence::F51AskAfterRestart)
     }
 

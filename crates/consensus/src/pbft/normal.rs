@@ -14,9 +14,9 @@ use super::context::{At, Config, Marks};
 use super::message::Claimed;
 use super::outbox::{Outbox, Promise};
 use super::{
-    Arc, BTreeMap, BTreeSet, ClientId, Delivery, Digest, Effect, EncodedBatch, Evidence, Instant,
-    Package, PbftMessage, Phase, Record, ReplicaId, ReplicaSet, Selection, SeqNum, View, Vote,
-    VoteTable,
+    Arc, BTreeMap, BTreeSet, ClientId, Delivery, Digest, Effect, EncodedBatch, Evidence, Floor,
+    Instant, Package, PbftMessage, Phase, Record, ReplicaId, ReplicaSet, Selection, SeqNum, View,
+    Vote, VoteTable,
 };
 use crate::pool::longest_for;
 use crate::{Awaited, ClockDifference, MAX_BATCH, Recorded};
@@ -50,6 +50,8 @@ pub(super) struct Slots<T> {
     delivered_bytes: usize,
     /// How our clock differs from a primary's.
     clock: Option<ClockDifference>,
+    /// The view in which operators agreed on a chain: votes of lower ones are of another life.
+    agreed: View,
 }
 
 impl<T: VoteTable> Slots<T> {
@@ -63,7 +65,13 @@ impl<T: VoteTable> Slots<T> {
             parked: BTreeMap::new(),
             delivered_bytes: 0,
             clock: None,
+            agreed: View(0),
         }
+    }
+
+    /// The log says that operators agreed on it.
+    pub(super) fn recall_agreed(&mut self, agreed: Option<Floor>) {
+        self.agreed = agreed.map_or(View(0), |agreed| agreed.view);
     }
 
     pub(super) fn low(&self) -> SeqNum {
@@ -338,6 +346,9 @@ impl<T: VoteTable> Slots<T> {
     ) {
         if vote.seq <= self.low {
             return out.drop_message("below_watermark");
+        }
+        if vote.view < self.agreed {
+            return out.drop_message("before_agreement");
         }
         if self.is_above_watermark(config, vote.seq) {
             return out.drop_message("above_watermark");

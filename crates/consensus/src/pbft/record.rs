@@ -26,6 +26,8 @@ pub(super) struct Promises {
     pub(super) slots: Vec<SlotPromises>,
     /// That our log was lost, with the floor if it is known.
     pub(super) learning: Option<Option<Floor>>,
+    /// What lies below was promised in another life, which operators ended ([`super::agreed`]).
+    pub(super) agreed: Option<Floor>,
 }
 
 /// A record of the write-ahead log.
@@ -133,7 +135,11 @@ impl Encode for Record {
                 new_view.encode(out);
             }
             Self::State(promises) => {
-                out.push(8);
+                out.push(if promises.agreed.is_some() { 10 } else { 8 });
+                if let Some(Floor { seq, view }) = promises.agreed {
+                    out.extend_from_slice(&seq.0.to_le_bytes());
+                    out.extend_from_slice(&view.0.to_le_bytes());
+                }
                 put_part(out, promises.stable.as_ref().map(|stable| stable.to_bytes()));
                 let ViewPromises { view, changing, leave, enter } = &promises.view;
                 out.extend_from_slice(&view.0.to_le_bytes());
@@ -194,9 +200,16 @@ impl Decode for Record {
             }
             3 => Self::Leave(Arc::new(SignedViewChange::from_bytes(&input.take_rest(), suite)?)),
             4 => Self::Enter(Arc::new(SignedNewView::from_bytes(&input.take_rest(), suite)?)),
-            5 | 8 => {
+            5 | 8 | 10 => {
+                let agreed = match kind {
+                    10 => {
+                        let seq = SeqNum(input.u64("record")?);
+                        Some(Floor { seq, view: View(input.u64("record")?) })
+                    }
+                    _ => None,
+                };
                 // Before it had the certificate it was kind 5.
-                let stable = if kind == 8 { take_part(input)?.map(Arc::new) } else { None };
+                let stable = if kind == 5 { None } else { take_part(input)?.map(Arc::new) };
                 let view = View(input.u64("record")?);
                 let changing = input.flag("record")?;
                 let leave = take_part(input)?.map(Arc::new);
@@ -219,7 +232,7 @@ impl Decode for Record {
                 }
                 // At the end, and only of a learner: the records of others are as they were.
                 let learning = (input.remaining() > 0).then(|| take_floor(input)).transpose()?;
-                Self::State(Promises { stable, view, must_sign, slots, learning })
+                Self::State(Promises { stable, view, must_sign, slots, learning, agreed })
             }
             6 => Self::Learning(take_floor(input)?),
             7 => Self::Skipped(Arc::new(CertifiedCheckpoint::decode(input)?)),

@@ -63,6 +63,8 @@ impl<T: VoteTable> Pbft<T> {
                     promises.stable.into_iter().for_each(|stable| self.recall_certificate(stable));
                 }
                 self.learner.recall(promises.learning);
+                self.learner.recall_agreed(promises.agreed);
+                self.slots.recall_agreed(promises.agreed);
                 self.views.recall(promises.view);
                 self.requests.recall_must_sign(promises.must_sign);
                 self.slots.recall_promises(promises.slots);
@@ -179,6 +181,7 @@ mod tests {
             must_sign: vec![ClientId(3), ClientId(9)],
             slots: vec![promised],
             learning: Some(Some(Floor { seq: SeqNum(40), view: View(2) })),
+            agreed: Some(Floor { seq: SeqNum(9), view: View(1) }),
         };
         let stale = Record::Prepared { view, seq: SeqNum(8), digest };
         let pbft = restarted(vec![accepted, stale, Record::State(promises.clone())]);

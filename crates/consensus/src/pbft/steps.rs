@@ -33,6 +33,7 @@ impl<T: VoteTable> Pbft<T> {
             must_sign: self.requests.must_sign(),
             slots: self.slots.promises(),
             learning: self.learner.floor(),
+            agreed: self.learner.agreed(),
         }
     }
 
