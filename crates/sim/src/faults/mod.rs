@@ -42,11 +42,12 @@ mod f51;
 mod f52;
 mod f56;
 mod f59;
+mod f60;
+mod f61;
+mod f62;
 mod f63;
 mod f64;
 mod f65;
-mod f61;
-mod f62;
 
 use crate::actors::{FalseSource, Falsehood};
 use crate::checks::{Violation, demand};
@@ -134,6 +135,7 @@ faults! {
     f64 "a write-ahead log that was cut" F64MarkLog,
     f56 "a primary dies under full load" F56LearnFromWork,
     f59 "false signatures and old forwards" F59ChargeByCost,
+    f60 "large requests" F60SizeOfWhatWaits,
     f61 "links across the world" F61MeasuredTrips,
     f62 "a lone view changer" F62ReturnToTheView,
 }
