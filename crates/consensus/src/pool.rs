@@ -582,12 +582,12 @@ mod tests {
             (pool.oldest(), pool.oldest_unvouched()),
             (Some(Instant(20)), Some(Instant(20)))
         );
-        assert_eq!(pool.to_forward(Instant(20)).len(), 2);
-        assert_eq!(pool.to_forward(Instant(20)).len(), 0);
+        assert_eq!(pool.to_forward(Instant(20), Instant(20)).len(), 2);
+        assert_eq!(pool.to_forward(Instant(20), Instant(20)).len(), 0);
         pool.sent_again(ClientId(2), RequestSeq(1), Instant(30));
         pool.sent_again(ClientId(2), RequestSeq(1), Instant(31));
-        assert_eq!(pool.to_forward(Instant(29)).len(), 0);
-        assert_eq!(pool.to_forward(Instant(40)).len(), 1);
+        assert_eq!(pool.to_forward(Instant(29), Instant(29)).len(), 0);
+        assert_eq!(pool.to_forward(Instant(40), Instant(40)).len(), 1);
         pool.delivered(&package(2, 1));
         assert_eq!(pool.oldest(), None);
     }

@@ -58,6 +58,7 @@ scenarios! {
     f64_a_write_ahead_log_that_was_cut "f64",
     f56_a_primary_dies_under_full_load "f56",
     f59_false_signatures_and_old_forwards "f59",
+    f60_large_requests "f60",
     f61_links_across_the_world "f61",
     f62_a_lone_view_changer "f62",
 }

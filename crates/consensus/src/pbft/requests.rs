@@ -34,11 +34,14 @@ pub(super) struct Requests {
     must_sign: BTreeSet<ClientId>,
     /// Requests whose tags fail for us and that others hand on.
     handed_on: HandedOn,
+    /// Before when nothing is handed to all again (rule T2).
+    rests_until: Instant,
 }
 
 impl Requests {
     pub(super) fn new(pool: RequestPool) -> Self {
-        Self { pool, must_sign: BTreeSet::new(), handed_on: HandedOn::default() }
+        let (must_sign, handed_on) = (BTreeSet::new(), HandedOn::default());
+        Self { pool, must_sign, handed_on, rests_until: Instant(0) }
     }
 
     pub(super) fn pool(&self) -> &RequestPool {
@@ -140,13 +143,14 @@ impl Requests {
 
     /// Rule T2: half-way to that, as it is before any back-off, a backup hands the request to all, so
     /// that all wait for it. One that waits for a view does so too: the others may need its word
-    /// (rule A4) to leave as well.
+    /// (rule A4) to leave as well. Of each client some at a time, once in a status interval.
     pub(super) fn forward_deadline(&self, config: &Config, at: At) -> Option<Instant> {
         let leads = at.is_primary(config) && !at.changing && at.may_vote;
         if leads || !stands(Defence::F18RequestTimers) {
             return None;
         }
-        self.pool.oldest_unforwarded().map(|since| since + at.patience(config) / 2)
+        let oldest = self.pool.oldest_unforwarded()?;
+        Some((oldest + at.patience(config) / 2).max(self.rests_until))
     }
 
     /// Rule A4: a request under MACs that too few others have handed to us as well does not stay.
@@ -177,7 +181,8 @@ impl Requests {
             out.drop_messages("request_not_vouched_for", expired);
         }
         if due(self.forward_deadline(config, at)) {
-            for package in self.pool.to_forward(at.ago(at.patience(config) / 2)) {
+            self.rests_until = at.now + config.settings.status_interval;
+            for package in self.pool.to_forward(at.ago(at.patience(config) / 2), at.now) {
                 for to in config.others() {
                     out.push(Effect::Forward { to, package: package.clone() });
                 }

@@ -3,9 +3,15 @@
 
 use super::{Key, RequestPool};
 use crate::Instant;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tercio_types::{ClientId, Package, ReplicaId, RequestSeq};
 use tercio_wire::package_len;
+
+/// Rule T2: how many packages of a client, and how many bytes of them, are handed to all at a time.
+/// A primary that passes over a client passes over the oldest of them.
+const AT_ONCE: usize = 16;
+const BYTES_AT_ONCE: usize = 256 << 10;
 
 impl RequestPool {
     /// Its client has sent a waiting package again: it is to be handed on once more.
@@ -29,14 +35,17 @@ impl RequestPool {
     }
 
     /// Another replica has handed us a package that we hold. When enough have, it counts as held
-    /// against the primary since `since`.
+    /// against the primary since `since`, but not from before it came, or this view did, and what
+    /// waited then has had its time (rule T7): a client that turns to all replicas must not make a
+    /// primary leave that has only just got it.
     pub fn vouch(&mut self, package: &Package, by: ReplicaId, since: Instant) {
         let key = (package.client, package.first);
-        let needed = self.vouchers_needed;
+        let (needed, began) = (self.vouchers_needed, self.began);
         let Some(pending) = self.find_mut(&key) else { return };
         if pending.package.digest == package.digest {
             pending.vouchers.insert(by);
             if pending.vouchers.len() >= needed {
+                let since = since.max(pending.arrived.max(began) + pending.spare);
                 self.hold(key, since);
             }
         }
@@ -113,15 +122,82 @@ impl RequestPool {
     }
 
     /// Requests that are to be forwarded and arrived until `before`. Each is given once a view, and
-    /// again when its client sends it again.
-    pub fn to_forward(&mut self, before: Instant) -> Vec<Package> {
+    /// again when its client sends it again; of each client at most [`AT_ONCE`] of them and
+    /// [`BYTES_AT_ONCE`], one at least. The others are looked at as if they had come now.
+    pub fn to_forward(&mut self, before: Instant, now: Instant) -> Vec<Package> {
         let mut out = Vec::new();
-        while let Some((_, id, key)) = self.unforwarded.pop_front_if(|(at, ..)| *at <= before) {
-            if let Some(pending) = self.find_mut(&key).filter(|p| p.id == id) {
-                pending.to_forward = false;
-                out.push(pending.package.clone());
+        let mut given: BTreeMap<ClientId, (usize, usize)> = BTreeMap::new();
+        // What is put off goes to the back, and is not looked at again.
+        for _ in 0..self.unforwarded.len() {
+            let due = self.unforwarded.pop_front_if(|(at, ..)| *at <= before);
+            let Some((_, id, key)) = due else { break };
+            let Some(pending) = self.find_mut(&key).filter(|p| p.id == id) else { continue };
+            let (count, bytes) = given.entry(key.0).or_default();
+            let much = *bytes + package_len(&pending.package) > BYTES_AT_ONCE && *count > 0;
+            if *count >= AT_ONCE || much {
+                self.unforwarded.push_back((now, id, key));
+                continue;
             }
+            (*count, *bytes) = (*count + 1, *bytes + package_len(&pending.package));
+            pending.to_forward = false;
+            out.push(pending.package.clone());
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Instant;
+    use crate::pool::{PoolLimits, RequestPool};
+    use std::collections::BTreeMap;
+    use tercio_types::{Authenticator, ClientId, Digest, OpKind, Ops, Package, ReplicaId};
+    use tercio_types::{RequestSeq, Tag};
+
+    fn package(client: u64, first: u64) -> Package {
+        Package {
+            client: ClientId(client),
+            first: RequestSeq(first),
+            kind: OpKind::User,
+            replier: ReplicaId(0),
+            ops: Ops::new(&[b"op"]),
+            digest: Digest::NULL,
+            auth: Authenticator::Mac(Tag::default()),
+        }
+    }
+
+    /// A4, T7: a request is not held against a primary from before the primary can have had it.
+    #[test]
+    fn a_request_is_held_from_when_it_came_or_the_view_began() {
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
+        let vouch = |pool: &mut RequestPool, client, since| {
+            for by in [1, 2] {
+                pool.vouch(&package(client, 1), ReplicaId(by), Instant(since));
+            }
+        };
+        pool.admit(package(1, 1), Instant(100));
+        vouch(&mut pool, 1, 10);
+        assert_eq!(pool.oldest(), Some(Instant(100)));
+        pool.admit(package(2, 1), Instant(110));
+        pool.requeue(std::iter::empty(), Instant(500));
+        pool.delivered(&package(1, 1));
+        vouch(&mut pool, 2, 300);
+        assert_eq!(pool.oldest(), Some(Instant(500)));
+    }
+
+    /// T2: what waits is handed on little by little, every client's oldest first.
+    #[test]
+    fn t2_each_client_has_some_handed_on_at_a_time() {
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
+        for k in 1..=20 {
+            pool.admit(package(1, k), Instant(0));
+        }
+        pool.admit(package(2, 1), Instant(1));
+        let first = pool.to_forward(Instant(5), Instant(10));
+        assert_eq!(first.iter().filter(|p| p.client == ClientId(1)).count(), 16);
+        assert_eq!(first.last().map(|p| p.client), Some(ClientId(2)));
+        assert_eq!(pool.to_forward(Instant(9), Instant(14)).len(), 0);
+        assert_eq!(pool.to_forward(Instant(10), Instant(15)).len(), 4);
+        assert_eq!(pool.oldest_unforwarded(), None);
     }
 }

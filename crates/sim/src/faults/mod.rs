@@ -42,6 +42,7 @@ mod f51;
 mod f52;
 mod f56;
 mod f59;
+mod f60;
 mod f61;
 mod f62;
 mod f63;
@@ -131,6 +132,7 @@ faults! {
     f52 "execution halts" F52OrderAhead,
     f56 "a primary dies under full load" F56LearnFromWork,
     f59 "false signatures and old forwards" F59ChargeByCost,
+    f60 "large requests" F60SizeOfWhatWaits,
     f61 "links across the world" F61MeasuredTrips,
     f62 "a lone view changer" F62ReturnToTheView,
     f63 "clocks that are wrong" F63JudgeTime,
