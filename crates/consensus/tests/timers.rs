@@ -211,3 +211,33 @@ fn v8_a_faulty_replica_is_let_in_ever_more_seldom() {
     assert!((3..=5).contains(&changes.len()), "{changes:?}");
     assert_eq!(net.operations(0).len(), 600);
 }
+
+/// S1: who breaks its links and opens them again all the time draws no STATUS each time.
+#[test]
+fn s1_links_that_open_again_and_again_draw_few_statuses() {
+    let mut net = Net::with(4, |_| {});
+    net.pass(LONG);
+    let said = |net: &mut Net| {
+        let sent = &net.peer(0).sent;
+        sent.iter().filter(|m| matches!(m, PbftMessage::Status(_))).count()
+    };
+    let interval = net.settings.status_interval;
+    let next = net.peer(0).pbft.deadline().unwrap();
+    if next.since(net.now) < interval {
+        net.pass(next.since(net.now) + interval);
+    }
+    let before = said(&mut net);
+    let open = |net: &mut Net| {
+        let now = net.now;
+        net.peer(0).pbft.on_link(ReplicaId(3), now);
+        net.pass(interval / 100);
+    };
+    open(&mut net);
+    let first = said(&mut net) - before;
+    assert!(first > 0, "at once after a rest");
+    for _ in 0..400 {
+        open(&mut net);
+    }
+    let all = said(&mut net) - before;
+    assert!((3 * first..=6 * first).contains(&all), "{first}, then {all}");
+}

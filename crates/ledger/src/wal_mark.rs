@@ -4,8 +4,8 @@
 //! A log that was cut, of which files were removed, or in whose place an older copy was put, looks
 //! like one that a crash has torn. But it ends before a place up to which it was durable once: that
 //! is what the mark says, as of the last stable checkpoint. A mark is written for bytes that are
-//! durable already, over the one before, and never synced for its own sake. So it is never ahead of a
-//! log that is whole; where the last one did not reach the disk, less is found. One that is not whole
+//! durable already, over the one before, and synced where it goes back, after a loss, and at an orderly end. So it
+//! is never ahead of a log that is whole; where the last one did not reach the disk, less is found. One that is not whole
 //! says nothing, nor does that of another replica: blocks may be copied.
 //!
 //! ```text
@@ -66,6 +66,8 @@ pub struct WalMark {
     replica: ReplicaId,
     /// Where the log ended when it was opened, and what the mark says since.
     last: WalEnd,
+    /// The disk says more than that.
+    ahead: bool,
 }
 
 impl WalMark {
@@ -83,14 +85,15 @@ impl WalMark {
         let disk = Disk::new(storage);
         let ends = wal.durable_end();
         let was = read(disk.storage(), chain, replica)?;
-        let lost = was.filter(|was| *was > ends && stands(Defence::F64MarkLog));
-        let mark = Self { disk, chain, replica, last: ends };
+        let ahead = was.is_some_and(|was| was > ends);
+        let lost = was.filter(|_| ahead && stands(Defence::F64MarkLog));
+        let mark = Self { disk, chain, replica, last: ends, ahead };
         Ok((mark, lost.map(|was| WalWentBack { ends, was })))
     }
 
     /// Takes note that the log is durable up to here. After a loss the mark goes back no sooner than
     /// something is durable behind where the log was opened: that it was lost is the first that it
-    /// says.
+    /// says. It is synced then: the one before would call the log cut that is whole again.
     ///
     /// # Errors
     /// When the storage fails.
@@ -109,6 +112,10 @@ impl WalMark {
         let crc = crc32fast::hash(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         self.disk.change(|s| s.write_at(FILE, 0, &out))?;
+        if self.ahead {
+            self.disk.change(|s| s.sync(FILE))?;
+            self.ahead = false;
+        }
         self.last = end;
         Ok(())
     }

@@ -148,3 +148,31 @@ fn a_cut_log_is_told_until_it_says_so_itself() {
     mark.sync().unwrap();
     assert!(!dirs.went_back());
 }
+
+/// Once the log is durable behind the loss, and that is marked, a power failure brings the loss not back.
+#[test]
+fn a_loss_that_is_made_good_does_not_come_back_with_a_power_failure() {
+    let mut dirs = Dirs::filled(10);
+    let (wal, mut mark, _) = dirs.open();
+    mark.note(wal.durable_end()).unwrap();
+    mark.sync().unwrap();
+    drop((wal, mark));
+    let last = dirs.last();
+    dirs.wal.edit(&last, |bytes| bytes.truncate(600));
+    let (mut wal, mut mark, back) = dirs.open();
+    assert!(back.is_some());
+    for _ in 0..3 {
+        wal.append(0, b"x").unwrap();
+        wal.sync().unwrap();
+        mark.note(wal.durable_end()).unwrap();
+    }
+    drop((wal, mark));
+    for seed in 0..50 {
+        let mut choose = common::chooser(seed);
+        let after = Dirs {
+            wal: dirs.wal.after_crash(&mut choose),
+            blocks: dirs.blocks.after_crash(&mut choose),
+        };
+        assert!(!after.went_back(), "{seed}");
+    }
+}

@@ -434,7 +434,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
     }
 
     fn on_link(&mut self, _peer: ReplicaId, now: Instant) {
-        self.resend.hurry(now);
+        self.resend.hurry(&self.config, now);
     }
 
     fn ahead(&self) -> Option<Arc<CertifiedCheckpoint>> {

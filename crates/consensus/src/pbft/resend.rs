@@ -45,9 +45,11 @@ impl Resend {
         self.status_deadline
     }
 
-    /// A link came back: both sides say at once where they stand (rule S1).
-    pub(super) fn hurry(&mut self, now: Instant) {
-        self.status_deadline = self.status_deadline.min(now);
+    /// A link came back: both sides say at once where they stand, but not each time to one whose links
+    /// come back again and again (rule S1).
+    pub(super) fn hurry(&mut self, config: &Config, now: Instant) {
+        let next = now.max(self.spoke + config.settings.status_interval);
+        self.status_deadline = self.status_deadline.min(next);
     }
 
     /// A view begins: we wait for something.

@@ -8,12 +8,15 @@ use std::rc::Rc;
 use tercio_client::ClientAuth;
 use tercio_consensus::Instant;
 use tercio_types::Principal;
+use tercio_wire::Kind;
 
 /// How many frames wait for it; what comes after them is lost.
 const QUEUE: usize = 2_000;
+/// A PRE-PREPARE (docs/format.md).
+const PROPOSAL: Kind = Kind(Kind::PROTOCOL);
 
 /// A replica stands still for a while under load. What was sent to it meanwhile comes all at once,
-/// and the end of it is missing. The others have let the blocks go, and have work to do.
+/// without proposals, which were too long for the queue, and the end of it is missing. The others have let the blocks go, and have work to do.
 ///
 /// What it keeps of the flood is bounded, and it comes to the state of the others.
 pub(super) fn run() -> Result<(), Violation> {
@@ -29,6 +32,9 @@ pub(super) fn run() -> Result<(), Violation> {
     world.set_gate(move |passing| {
         if passing.to != Principal::Replica(R3) || passing.now < paused || passing.now >= resumed {
             return Fate::Pass;
+        }
+        if passing.key.kind == PROPOSAL {
+            return Fate::Lose;
         }
         seen.set(seen.get() + 1);
         if seen.get() > QUEUE { Fate::Lose } else { Fate::After(resumed.since(passing.now)) }
