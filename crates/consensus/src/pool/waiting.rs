@@ -122,8 +122,8 @@ impl RequestPool {
     }
 
     /// Requests that are to be forwarded and arrived until `before`. Each is given once a view, and
-    /// again when its client sends it again; of each client at most [`AT_ONCE`] of them and
-    /// [`BYTES_AT_ONCE`], one at least. The others are looked at as if they had come now.
+    /// again when its client sends it again; of each client at most `AT_ONCE` of them and
+    /// `BYTES_AT_ONCE`, one at least. The others are looked at as if they had come now.
     pub fn to_forward(&mut self, before: Instant, now: Instant) -> Vec<Package> {
         let mut out = Vec::new();
         let mut given: BTreeMap<ClientId, (usize, usize)> = BTreeMap::new();
