@@ -16,6 +16,7 @@
 pub mod agreement;
 mod counted;
 mod hash;
+mod hmac;
 mod keyring;
 mod known;
 mod mac;
@@ -32,7 +33,7 @@ mod verified;
 pub use counted::Counted;
 pub use hash::{Hasher, hash};
 pub use keyring::{Instance, Keyring, Reject, Signer, verify_signed};
-pub use mac::MacKey;
+pub use mac::{MacItem, MacKey};
 pub use many::{HashInput, hash_many};
 pub use merkle::{merkle_leaf, merkle_leaves, merkle_root};
 pub use scheme::{

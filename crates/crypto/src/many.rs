@@ -39,6 +39,9 @@ pub(crate) trait Function {
     /// From how many messages on lanes are faster than one by one; none without such registers.
     fn worth() -> Option<usize>;
 
+    /// Takes a block into the state.
+    fn compress(state: &mut [u32; 8], block: &Block);
+
     /// Takes one block of each message into its state.
     fn lanes(states: &mut States, blocks: &[&Block; LANES]);
 
@@ -127,29 +130,32 @@ fn each_digest<F: Function>(
         if group.len() < worth {
             group.iter().for_each(|&i| put(i, F::alone(start, &messages[i])));
         } else {
-            in_lanes::<F>(start, messages, group, &mut put);
+            let states = start.state.map(|word| [word; LANES]);
+            in_lanes::<F>(states, start.length, messages, group, &mut put);
         }
     }
 }
 
-fn in_lanes<F: Function>(
-    start: &Start,
+/// Gives `put` the digests of those messages of the group, one a lane, whose states these are after
+/// `before` bytes.
+pub(crate) fn in_lanes<F: Function>(
+    mut states: States,
+    before: u64,
     messages: &[HashInput<'_>],
     group: &[usize],
     put: &mut impl FnMut(usize, [u8; 32]),
 ) {
-    let mut states: States = start.state.map(|word| [word; LANES]);
     let mut blocks = [0; LANES];
     for (count, &i) in blocks.iter_mut().zip(group) {
         *count = messages[i].blocks();
     }
     let mut rooms = [[0; 64]; LANES];
-    for index in 0..blocks[group.len() - 1] {
+    for index in 0..blocks.into_iter().max().unwrap_or(0) {
         // A lane whose message has ended goes on with whatever is there.
         let mut now: [&Block; LANES] = [&[0; 64]; LANES];
         for (lane, room) in rooms.iter_mut().enumerate().take(group.len()) {
             if index < blocks[lane] {
-                now[lane] = messages[group[lane]].block(index, start.length, room);
+                now[lane] = messages[group[lane]].block(index, before, room);
             }
         }
         F::lanes(&mut states, &now);

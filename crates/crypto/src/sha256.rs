@@ -1,5 +1,4 @@
-//! SHA-256 of short messages and HMAC's midstates, straight on the compression function: most of
-//! what is hashed here is one to nine blocks long, and a general hasher's buffering costs as much
+//! SHA-256 of short messages, straight on the compression function: most of what is hashed here is one to nine blocks long, and a general hasher's buffering costs as much
 //! as half a block each time. The `sha2` crate does the compression, and all longer messages.
 
 use crate::many::{Function, HashInput, Start, bytes};
@@ -77,6 +76,10 @@ impl Function for Sha256 {
         Lanes::detect().map(|_| 10)
     }
 
+    fn compress(state: &mut [u32; 8], block: &Block) {
+        compress256(state, std::slice::from_ref(block));
+    }
+
     fn lanes(states: &mut States, blocks: &[&Block; LANES]) {
         Lanes::detect().expect("they are worth it").compress(states, blocks);
     }
@@ -90,34 +93,6 @@ impl Function for Sha256 {
                 sha2::Sha256::new().chain_update(parts[0]).chain_update(parts[1]).finalize().into()
             }
         }
-    }
-}
-
-/// HMAC's two states behind its padded keys (RFC 2104), so that a message of at most 55 bytes costs
-/// two compressions.
-#[derive(Clone)]
-pub(crate) struct Midstates {
-    inner: [u32; 8],
-    outer: [u32; 8],
-}
-
-impl Midstates {
-    pub(crate) fn new(key: &[u8; 32]) -> Self {
-        let behind = |pad: u8| {
-            let mut block = [pad; 64];
-            block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
-            let mut state = INITIAL;
-            compress256(&mut state, &[block]);
-            state
-        };
-        Self { inner: behind(0x36), outer: behind(0x5c) }
-    }
-
-    /// The code of a message of at most 500 bytes.
-    pub(crate) fn code(&self, message: &[u8]) -> [u8; 32] {
-        let inner = finish(self.inner, 64, &[message]).expect("messages under MACs are short");
-        let outer = finish(self.outer, 64, &[&bytes(&inner)]).expect("32 bytes are short");
-        bytes(&outer)
     }
 }
 

@@ -97,6 +97,10 @@ impl Function for Many {
         Some(2)
     }
 
+    fn compress(state: &mut [u32; 8], block: &Block) {
+        compress(state, block);
+    }
+
     fn lanes(states: &mut States, blocks: &[&Block; LANES]) {
         compress_lanes(states, blocks);
     }
@@ -116,36 +120,6 @@ pub(crate) fn start_after(bytes: &[u8]) -> (Start, &[u8]) {
     blocks.iter().for_each(|block| compress(&mut start.state, block));
     start.length = 64 * blocks.len() as u64;
     (start, rest)
-}
-
-/// HMAC (RFC 2104) with SM3.
-#[derive(Clone, Debug)]
-pub(crate) struct HmacSm3 {
-    inner: Sm3,
-    outer: Sm3,
-}
-
-impl HmacSm3 {
-    /// A MAC under a key of at most 64 bytes.
-    pub(crate) fn new(key: &[u8]) -> Self {
-        let with = |pad: u8| {
-            let mut block = [pad; 64];
-            block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
-            let mut hash = Sm3::new();
-            hash.update(&block);
-            hash
-        };
-        assert!(key.len() <= 64, "a longer key would have to be hashed first");
-        Self { inner: with(0x36), outer: with(0x5c) }
-    }
-
-    /// The MAC of the parts, one after the other.
-    pub(crate) fn tag(&self, parts: &[&[u8]]) -> [u8; 32] {
-        let (mut inner, mut outer) = (self.inner.clone(), self.outer.clone());
-        parts.iter().for_each(|part| inner.update(part));
-        outer.update(&inner.finish());
-        outer.finish()
-    }
 }
 
 #[cfg(test)]
@@ -168,20 +142,6 @@ mod tests {
             hex(&Sm3::digest(&[&b"abcd".repeat(16)])),
             "debe9ff92275b8a138604889c18e5a4d6fdb70e5387e5765293dcba39c0c5732"
         );
-    }
-
-    /// A case computed by hand from HMAC's definition: another path than the midstates.
-    #[test]
-    fn hmac_by_definition() {
-        let key = [7; 32];
-        let (mut inner, mut outer) = ([0x36; 64], [0x5c; 64]);
-        for i in 0..32 {
-            inner[i] ^= key[i];
-            outer[i] ^= key[i];
-        }
-        let inside = Sm3::digest(&[&inner, b"text"]);
-        let whole = Sm3::digest(&[&outer, &inside]);
-        assert_eq!(HmacSm3::new(&key).tag(&[b"te", b"xt"]), whole);
     }
 
     proptest! {

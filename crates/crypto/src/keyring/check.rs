@@ -4,10 +4,36 @@ use super::context::signed;
 use super::{Keyring, Reject};
 use crate::known::Name;
 use crate::verified::Signed;
-use crate::{Admitted, Checked, Claim, Claimed, Proof, SignatureItem, Signatures, Verified};
+use crate::{
+    Admitted, Checked, Claim, Claimed, MacItem, Proof, SignatureItem, Signatures, Verified,
+};
 use std::collections::BTreeMap;
 use tercio_types::zoo::{Defence, stands};
-use tercio_types::{Principal, SigningKey};
+use tercio_types::{ClientId, Principal, SigningKey};
+
+/// What a message claims, as far as it is gone through.
+#[derive(Default)]
+struct Claims {
+    /// Whether the next is the sender's own.
+    outer: bool,
+    /// To be checked together.
+    macs: Vec<(ClientId, MacItem)>,
+    /// Whose MACs do not hold.
+    doubts: Vec<ClientId>,
+    signatures: Vec<Signed>,
+}
+
+/// How many MACs are checked together: enough to fill the lanes, few enough to stay in the cache.
+const TOGETHER: usize = 64;
+
+impl Claims {
+    fn check_macs(&mut self) {
+        let (clients, items): (Vec<_>, Vec<_>) = self.macs.drain(..).unzip();
+        let good = MacItem::verify_many(&items);
+        let bad = clients.into_iter().zip(good).filter(|(_, good)| !good);
+        self.doubts.extend(bad.map(|(client, _)| client));
+    }
+}
 
 impl Keyring {
     /// Checks every claim of a message. The sender's own claim and every signature must hold; a
@@ -31,21 +57,16 @@ impl Keyring {
     /// When a MAC that must hold does not, or somebody is not known.
     pub fn admit<M: Claimed>(&mut self, message: M) -> Result<Admitted<M>, Reject> {
         let mut verdict = Ok(());
-        let mut doubts = Vec::new();
-        let mut first = true;
-        let mut signatures: Vec<Signed> = Vec::new();
+        let mut claims = Claims { outer: true, ..Claims::default() };
         message.claims(&mut |claim| {
-            if verdict.is_err() {
-                return;
-            }
-            let outer = std::mem::take(&mut first);
-            match self.check(&claim, &mut signatures) {
-                Err(Reject::BadMac(Principal::Client(id))) if !outer => doubts.push(id),
-                other => verdict = other,
+            if verdict.is_ok() {
+                verdict = self.check(&claim, &mut claims);
+                claims.outer = false;
             }
         });
         verdict?;
-        Ok(Admitted::new(message, doubts, signatures))
+        claims.check_macs();
+        Ok(Admitted::new(message, claims.doubts, claims.signatures))
     }
 
     /// Checks the signatures of many messages together, with one verdict for each signature: a
@@ -93,8 +114,8 @@ impl Keyring {
         Checked { spared: self.spared, ..self.verifier.checked() }
     }
 
-    /// Checks a MAC now; puts a signature with the others.
-    fn check(&mut self, claim: &Claim<'_>, signatures: &mut Vec<Signed>) -> Result<(), Reject> {
+    /// Checks the sender's own MAC now; puts a client's, and a signature, with the others.
+    fn check(&mut self, claim: &Claim<'_>, claims: &mut Claims) -> Result<(), Reject> {
         let by = claim.by;
         if matches!(by, Principal::Client(_)) && !stands(Defence::F32CheckClients) {
             return Ok(());
@@ -114,7 +135,7 @@ impl Keyring {
                     }
                 };
                 let text = signed(&self.context, &claim.said);
-                signatures.push(Signed { by, key, text, signature: *signature });
+                claims.signatures.push(Signed { by, key, text, signature: *signature });
                 return Ok(());
             }
             Proof::Attested(_) => return Err(Reject::Unsupported(by)),
@@ -133,8 +154,20 @@ impl Keyring {
             }
             Principal::Client(id) => self.client_link(id)?,
         };
-        match (link, tag) {
-            (Some(link), Some(tag)) if link.receive.verify(&claim.said, &tag) => Ok(()),
+        match (link, tag, by) {
+            (Some(link), Some(tag), Principal::Client(client)) if !claims.outer => {
+                let item = MacItem { key: link.receive.clone(), said: claim.said, tag };
+                claims.macs.push((client, item));
+                if claims.macs.len() == TOGETHER {
+                    claims.check_macs();
+                }
+                Ok(())
+            }
+            (Some(link), Some(tag), _) if link.receive.verify(&claim.said, &tag) => Ok(()),
+            (_, _, Principal::Client(client)) if !claims.outer => {
+                claims.doubts.push(client);
+                Ok(())
+            }
             _ => Err(Reject::BadMac(by)),
         }
     }

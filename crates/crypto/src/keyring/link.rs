@@ -1,8 +1,9 @@
 //! The keys of a pair: one for each direction, derived from their static identities (decision 0001).
 
 use super::Instance;
-use crate::sm3::HmacSm3;
-use crate::{MacKey, SecretKey};
+use crate::hmac::Hmac;
+use crate::sm3::Many;
+use crate::{HashInput, MacKey, SecretKey};
 use tercio_types::{Membership, Principal, PublicKey, Suite};
 use zeroize::Zeroizing;
 
@@ -10,8 +11,9 @@ use zeroize::Zeroizing;
 fn expand(suite: Suite, secret: &[u8; 32], info: &[u8], key: &mut [u8; 32]) {
     const SALT: &[u8] = b"tercio link 1";
     if suite == Suite::Sm3Sm2 {
-        let extracted = Zeroizing::new(HmacSm3::new(SALT).tag(&[secret]));
-        *key = HmacSm3::new(&*extracted).tag(&[info, &[1]]);
+        let hmac = |key: &[u8], head, body| Hmac::<Many>::new(key).code(&HashInput { head, body });
+        let extracted = Zeroizing::new(hmac(SALT, &[], secret));
+        *key = hmac(&*extracted, info, &[1]);
     } else {
         let hkdf = hkdf::Hkdf::<sha2::Sha256>::new(Some(SALT), secret);
         hkdf.expand(info, key).expect("32 bytes are within HKDF's limit");

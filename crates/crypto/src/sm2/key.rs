@@ -6,8 +6,9 @@ use super::order::{N, Scalar};
 use super::point::{Affine, B};
 use super::signature::Signature;
 use crate::KeyError;
+use crate::hmac::Hmac;
 use crate::many::{HashInput, Start, digest_many};
-use crate::sm3::{HmacSm3, Many, Sm3, start_after};
+use crate::sm3::{Many, Sm3, start_after};
 use thiserror::Error;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -228,11 +229,16 @@ impl Nonces {
     }
 
     fn step(&mut self, input: &[&[u8]]) {
-        let mac = HmacSm3::new(&*self.key);
         let parts: Vec<&[u8]> =
             std::iter::once(&self.value[..]).chain(input.iter().copied()).collect();
-        *self.key = mac.tag(&parts);
-        *self.value = HmacSm3::new(&*self.key).tag(&[&*self.value]);
+        let text = Zeroizing::new(parts.concat());
+        *self.key = self.code(&text);
+        *self.value = self.code(&*self.value);
+    }
+
+    /// The code of `text` under the key as it is now.
+    fn code(&self, text: &[u8]) -> [u8; 32] {
+        Hmac::<Many>::new(&*self.key).code(&HashInput { head: &[], body: text })
     }
 
     fn next_nonce(&mut self) -> Scalar {
@@ -240,7 +246,7 @@ impl Nonces {
             if !std::mem::take(&mut self.first) {
                 self.step(&[&[0]]);
             }
-            *self.value = HmacSm3::new(&*self.key).tag(&[&*self.value]);
+            *self.value = self.code(&*self.value);
             if let Some(k) = Scalar::from_be_bytes(&self.value)
                 && !k.is_zero()
             {
