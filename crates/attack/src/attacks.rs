@@ -8,6 +8,7 @@ use crate::ground::Ground;
 use crate::hostile::Part;
 use crate::net::{Net, Plan, SmallHome, VICTIM};
 use std::time::Duration;
+use tercio_replica::Durability;
 
 /// What must hold of an attack beside what must always hold.
 #[derive(Clone, Copy, Debug)]
@@ -276,6 +277,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         what: "one write-ahead log is cut to half; it must be told, and learn anew",
         seconds: 2,
         demands: LEARNER,
+        // In the page cache nothing says how far the log was durable.
+        prepare: |plan| plan.durability = Durability::Group(Durability::GROUP),
         begin: |ground| files::damage(ground, crate::blocks::halve_wal),
         heal: files::refused_then_empty,
         ..NONE

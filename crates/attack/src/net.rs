@@ -11,6 +11,7 @@ use tercio_client::{Client, ClientAuth, CoreSettings};
 use tercio_genesis::{GENESIS_FILE, write_genesis};
 use tercio_network::process::ReplicaProcess;
 use tercio_network::{Network, Spec, home};
+use tercio_replica::Durability;
 use tercio_replica::report::ReplicaReport;
 use tercio_types::ReplicaId;
 
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) small_home: Option<SmallHome>,
     /// The replica whose clock is ten years ahead at first.
     pub(crate) ahead: Option<u16>,
+    /// When a promise counts as durable.
+    pub(crate) durability: Durability,
 }
 
 /// A home on a small file system.
@@ -79,6 +82,7 @@ impl Net {
             replicas: REPLICAS,
             clients,
             auth: ClientAuth::Signature,
+            durability: plan.durability,
             ..Spec::new(tercio_registry::apps().first())
         };
         let network = Network::lay_out(dir, &spec)?;
