@@ -20,6 +20,8 @@ use tercio_wire::block_hash;
 
 /// How much is gathered before it is written, in bytes.
 const WRITE: usize = 1 << 20;
+/// What looking at a record costs beside its bytes, as bytes: a page that is read, system calls.
+const PAGE: u64 = 4 << 10;
 /// The most blocks that are asked for at once.
 const RUN: u64 = 64;
 /// Where copies wait until their segment is whole. A crash leaves it to be removed on open.
@@ -343,7 +345,7 @@ impl BlockLog {
         if found.is_none() {
             self.results.note_damage(height);
         }
-        Ok(256 + found.map_or(0, |found| found.bodies.len() as u64))
+        Ok(PAGE + found.map_or(0, |found| found.bodies.len() as u64))
     }
 
     /// Reads about `bytes` further and at most `blocks` blocks, checking everything that a block
@@ -371,7 +373,7 @@ impl BlockLog {
             match self.read(height) {
                 Ok(None) => return Ok((read, true)),
                 Ok(Some(Block { header, body })) => {
-                    read += body.len() as u64 + 256;
+                    read += body.len() as u64 + PAGE;
                     let whole = parent.is_none_or(|parent| parent == header.parent)
                         && header.body == tercio_crypto::hash(header.suite, &[&body]);
                     if whole {
@@ -382,7 +384,7 @@ impl BlockLog {
                     }
                 }
                 Err(LedgerError::Damage { .. }) => {
-                    read += 256;
+                    read += PAGE;
                     self.note_damage(height);
                 }
                 Err(other) => return Err(other),
