@@ -337,7 +337,10 @@ impl World {
             1 => PbftMessage::Prepare { view, seq, digest },
             2 => PbftMessage::Commit { view, seq, digest },
             3 => PbftMessage::FetchBody { seq, digest },
-            4 => PbftMessage::Checkpoint { checkpoint, signature: signer.sign(&key) },
+            4 => PbftMessage::Checkpoint {
+                checkpoint: checkpoint.into(),
+                signature: signer.sign(&key).into(),
+            },
             5 => PbftMessage::ViewChange(Arc::new(SignedViewChange::new(
                 me, content, &signer, SUITE,
             ))),

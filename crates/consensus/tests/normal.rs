@@ -452,8 +452,8 @@ fn c2_what_was_said_before_is_compared_too() {
         time: Timestamp(0),
     };
     let key = tercio_wire::checkpoint_key(SUITE, by, &checkpoint).to_array();
-    let signature = net.rings[3].signer().sign(&key);
-    net.inject(3, 0, &PbftMessage::Checkpoint { checkpoint, signature });
+    let signature = net.rings[3].signer().sign(&key).into();
+    net.inject(3, 0, &PbftMessage::Checkpoint { checkpoint: checkpoint.into(), signature });
     net.settle();
     assert_eq!(net.peer(0).evidence, []);
     for k in 1..=8 {
@@ -598,8 +598,8 @@ fn a_false_attestation_hides_no_true_ones() {
         let block = Digest([7; 32]);
         let key =
             tercio_wire::Key::of_replica(tercio_wire::Kind::ATTEST, ReplicaId(3), 0, h, block);
-        let signature = s.sign(&key.to_array());
         for i in 0..3 {
+            let signature = s.sign(&key.to_array()).into();
             net.inject(3, i, &PbftMessage::Attest { height: Height(h), block, signature });
         }
     }

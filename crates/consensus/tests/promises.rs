@@ -240,7 +240,7 @@ fn signed_one(net: &mut Net) -> Checkpoint {
     prepare(net, 0, 1, one.digest, &[0, 1]);
     commit(net, 0, 1, one.digest, &[0, 1]);
     let signed = net.peer(ME).sent.iter().find_map(|m| match m {
-        PbftMessage::Checkpoint { checkpoint, .. } => Some(checkpoint.clone()),
+        PbftMessage::Checkpoint { checkpoint, .. } => Some((**checkpoint).clone()),
         _ => None,
     });
     signed.expect("it executed a batch that asks for it")
@@ -248,8 +248,9 @@ fn signed_one(net: &mut Net) -> Checkpoint {
 
 fn sign(net: &mut Net, from: usize, checkpoint: &Checkpoint) {
     let said = checkpoint_key(SUITE, ReplicaId(from as u16), checkpoint).to_array();
-    let signature = signer(&net.membership, from).sign(&said);
-    net.inject(from, ME, &PbftMessage::Checkpoint { checkpoint: checkpoint.clone(), signature });
+    let signature = signer(&net.membership, from).sign(&said).into();
+    let checkpoint = checkpoint.clone().into();
+    net.inject(from, ME, &PbftMessage::Checkpoint { checkpoint, signature });
     net.settle();
 }
 

@@ -276,7 +276,7 @@ proptest! {
             4 => PbftMessage::NewView(Arc::new(tercio_consensus::pbft::SignedNewView::new(
                 ReplicaId(1), view, vec![signed.clone(), signed], &signer, SUITE,
             ))),
-            _ => PbftMessage::Attest { height: Height(s), block: digest, signature: signer.sign(&[0; 52]) },
+            _ => PbftMessage::Attest { height: Height(s), block: digest, signature: signer.sign(&[0; 52]).into() },
         };
         let ring = ring(&membership, Principal::Replica(ReplicaId(1)));
         let frame = message.to_frame(ReplicaId(1), SUITE, |key| ring.mac_vector(key));

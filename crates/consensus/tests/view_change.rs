@@ -325,7 +325,7 @@ fn t4_a_spammer_of_checkpoints_does_not_put_it_off() {
         net.settle();
     }
     let ours = net.peer(1).sent.iter().find_map(|m| match m {
-        PbftMessage::Checkpoint { checkpoint, .. } => Some(checkpoint.clone()),
+        PbftMessage::Checkpoint { checkpoint, .. } => Some((**checkpoint).clone()),
         _ => None,
     });
     let ours = ours.expect("the eighth is signed");
@@ -337,7 +337,7 @@ fn t4_a_spammer_of_checkpoints_does_not_put_it_off() {
         let said = checkpoint_key(SUITE, ReplicaId(3), &checkpoint);
         let signature = signer.sign(&said.to_array());
         for to in [1, 2] {
-            let checkpoint = checkpoint.clone();
+            let (checkpoint, signature) = (checkpoint.clone().into(), signature.into());
             net.inject(3, to, &PbftMessage::Checkpoint { checkpoint, signature });
         }
     };

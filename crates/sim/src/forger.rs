@@ -65,8 +65,8 @@ impl Forger {
     /// The frame of a signed state, whoever has it.
     #[must_use]
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> Bytes {
-        let signature = self.sign_checkpoint(&checkpoint);
-        self.message(&PbftMessage::Checkpoint { checkpoint, signature })
+        let signature = self.sign_checkpoint(&checkpoint).into();
+        self.message(&PbftMessage::Checkpoint { checkpoint: checkpoint.into(), signature })
     }
 
     /// A signature on a state, whoever has it.

@@ -31,7 +31,7 @@ impl Attestations {
         }
         let key = Key::of_replica(Kind::ATTEST, config.me, 0, height.0, block);
         let signature = config.signer.sign(&key.to_array());
-        out.broadcast(PbftMessage::Attest { height, block, signature });
+        out.broadcast(PbftMessage::Attest { height, block, signature: signature.into() });
         self.on_attest(config, config.me, height, block, signature, out);
     }
 

@@ -312,7 +312,7 @@ impl Checkpoints {
         let said = self.said.get(&config.me);
         let above = said.into_iter().flat_map(|said| said.range((Excluded(stable), Unbounded)));
         for (_, (checkpoint, signature)) in above {
-            let (checkpoint, signature) = (checkpoint.clone(), *signature);
+            let (checkpoint, signature) = (checkpoint.clone().into(), (*signature).into());
             out.send(to, PbftMessage::Checkpoint { checkpoint, signature });
         }
     }

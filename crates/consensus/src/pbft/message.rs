@@ -35,7 +35,7 @@ const MAX_CLAIMS: usize = 1 << 16;
 /// The most clients that a VIEW-CHANGE may name.
 pub(super) const MAX_BLAMED: usize = 64;
 
-/// What replicas say to each other.
+/// What replicas say to each other. Votes are most of it, so what is larger than a vote is boxed.
 #[derive(Clone, Debug)]
 pub enum PbftMessage {
     /// The primary proposes a batch.
@@ -68,9 +68,9 @@ pub enum PbftMessage {
     /// 'This is my state.' Signed.
     Checkpoint {
         /// The state.
-        checkpoint: Checkpoint,
+        checkpoint: Box<Checkpoint>,
         /// The sender's signature.
-        signature: SignatureBytes,
+        signature: Box<SignatureBytes>,
     },
     /// 'This block is in my chain.' Signed.
     Attest {
@@ -79,7 +79,7 @@ pub enum PbftMessage {
         /// Its hash.
         block: Digest,
         /// The sender's signature.
-        signature: SignatureBytes,
+        signature: Box<SignatureBytes>,
     },
     /// 'I have left all views below this one.' Signed.
     ViewChange(Arc<SignedViewChange>),
@@ -435,15 +435,15 @@ impl Message for PbftMessage {
             }
             BODY => Self::Body { seq, batch: batch()? },
             Kind::CHECKPOINT => {
-                let checkpoint = Checkpoint::from_bytes(&frame.body, suite)?;
-                Self::Checkpoint { checkpoint, signature: signature_of(frame)? }
+                let checkpoint = Checkpoint::from_bytes(&frame.body, suite)?.into();
+                Self::Checkpoint { checkpoint, signature: signature_of(frame)?.into() }
             }
             Kind::ATTEST => {
                 no_body(frame)?;
                 Self::Attest {
                     height: Height(seq.0),
                     block: digest,
-                    signature: signature_of(frame)?,
+                    signature: signature_of(frame)?.into(),
                 }
             }
             VIEW_CHANGE => {
@@ -546,10 +546,10 @@ impl Message for PbftMessage {
             }
             Self::Checkpoint { checkpoint, signature } => {
                 let key = checkpoint_key(suite, sender, checkpoint);
-                (key, checkpoint.to_bytes(), Some(*signature))
+                (key, checkpoint.to_bytes(), Some(**signature))
             }
             Self::Attest { height, block, signature } => {
-                (key(Kind::ATTEST, View(0), SeqNum(height.0), *block), none(), Some(*signature))
+                (key(Kind::ATTEST, View(0), SeqNum(height.0), *block), none(), Some(**signature))
             }
             Self::ViewChange(signed) => {
                 let key = view_change_key(sender, &signed.content, &signed.body, suite);

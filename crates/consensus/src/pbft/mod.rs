@@ -254,11 +254,11 @@ impl<T: VoteTable> Pbft<T> {
                 self.on_vote(from, Vote { phase: Phase::Commit, view, seq, digest });
             }
             PbftMessage::Checkpoint { checkpoint, signature } => {
-                self.on_checkpoint(from, checkpoint, signature);
+                self.on_checkpoint(from, *checkpoint, *signature);
             }
             PbftMessage::Attest { height, block, signature } => {
                 let (config, out) = (&self.config, &mut self.out);
-                self.attestations.on_attest(config, from, height, block, signature, out);
+                self.attestations.on_attest(config, from, height, block, *signature, out);
             }
             PbftMessage::ViewChange(view_change) => self.on_view_change(from, view_change),
             PbftMessage::NewView(new_view) => {

@@ -120,7 +120,8 @@ impl<T: VoteTable> Pbft<T> {
     pub(super) fn say_checkpoint(&mut self, checkpoint: Checkpoint) {
         self.learner.sign(checkpoint.seq);
         let signature = Checkpoints::sign(&self.config, &checkpoint);
-        self.out.broadcast(PbftMessage::Checkpoint { checkpoint: checkpoint.clone(), signature });
+        let said = (checkpoint.clone().into(), signature.into());
+        self.out.broadcast(PbftMessage::Checkpoint { checkpoint: said.0, signature: said.1 });
         self.on_checkpoint(self.config.me, checkpoint, signature);
     }
 

@@ -85,7 +85,7 @@ impl Rules {
                 self.heard.proposals.insert((view, seq), batch);
             }
             Ok(PbftMessage::Checkpoint { checkpoint, signature }) => {
-                self.heard.checkpoints.insert((checkpoint.seq, from), (checkpoint, signature));
+                self.heard.checkpoints.insert((checkpoint.seq, from), (*checkpoint, *signature));
             }
             _ => {}
         }
