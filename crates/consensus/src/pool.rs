@@ -34,6 +34,10 @@ pub struct PoolLimits {
     pub total_bytes: usize,
 }
 
+/// One client's packages take this part of the room for bytes at most, or are one package: what is
+/// long is ordered in order of arrival like all else, and others must not wait for all that fits.
+const BYTE_SHARE: usize = 4;
+
 impl Default for PoolLimits {
     fn default() -> Self {
         Self { client_ops: 2048, total_ops: 64 << 10, total_bytes: 32 << 20 }
@@ -79,17 +83,27 @@ struct Client {
     /// In ascending order of first numbers. A client counts up, so what comes goes to the back and
     /// what is done leaves from near the front.
     waiting: VecDeque<(RequestSeq, Pending)>,
-    /// Operations that wait.
+    /// Operations that wait, and the bytes of their packages.
     ops: usize,
+    bytes: usize,
 }
 
 impl Client {
+    /// Where the package with this first number stands, or would.
     fn place(&self, first: RequestSeq) -> Result<usize, usize> {
-        match self.waiting.back() {
-            Some((last, _)) if *last >= first => {
-                self.waiting.binary_search_by_key(&first, |(first, _)| *first)
-            }
-            _ => Err(self.waiting.len()),
+        let (Some((front, oldest)), Some((back, _))) = (self.waiting.front(), self.waiting.back())
+        else {
+            return Err(0);
+        };
+        if *back < first {
+            return Err(self.waiting.len());
+        }
+        // Packages of one length without gaps between them stand where their numbers say; a search
+        // would touch a dozen that are far apart.
+        let ahead = first.0.saturating_sub(front.0) / oldest.package.ops.len() as u64;
+        match self.waiting.get(ahead as usize) {
+            Some((at, _)) if *at == first => Ok(ahead as usize),
+            _ => self.waiting.binary_search_by_key(&first, |(first, _)| *first),
         }
     }
 
@@ -182,6 +196,7 @@ impl RequestPool {
                 if !pending.proposed && better && as_long {
                     let old = package_len(&pending.package);
                     self.bytes = self.bytes - old + bytes;
+                    client.bytes = client.bytes - old + bytes;
                     self.queued_bytes = self.queued_bytes - old + bytes;
                     pending.package = package;
                     if signed {
@@ -195,8 +210,9 @@ impl RequestPool {
         };
         let limits = &self.limits;
         let quota = client.ops + ops <= limits.client_ops || !stands(Defence::F31ClientQuotas);
+        let share = client.bytes == 0 || client.bytes + bytes <= limits.total_bytes / BYTE_SHARE;
         let room = self.ops + ops <= limits.total_ops && self.bytes + bytes <= limits.total_bytes;
-        if !quota || !room {
+        if !quota || !share || !room {
             self.admission.declined(ops as u64);
             return Admitted::Full;
         }
@@ -216,6 +232,7 @@ impl RequestPool {
         };
         client.waiting.insert(place, (key.1, pending));
         client.ops += ops;
+        client.bytes += bytes;
         self.len += 1;
         self.ops += ops;
         self.bytes += bytes;
@@ -352,6 +369,7 @@ impl RequestPool {
         let (_, pending) = client.waiting.remove(place).expect("just found");
         let (ops, bytes) = (pending.package.ops.len(), package_len(&pending.package));
         client.ops -= ops;
+        client.bytes -= bytes;
         self.active -= usize::from(client.waiting.is_empty());
         self.len -= 1;
         self.ops -= ops;
@@ -527,6 +545,26 @@ mod tests {
             [1, 3, 5, 6, 7, 8, 9, 10]
         );
         assert_eq!(pool.queued_ops(), 0);
+    }
+
+    /// A1: one client's long packages leave room for others', and one alone may be as long as any.
+    #[test]
+    fn one_client_has_a_quarter_of_the_bytes() {
+        let long = |client, first, bytes| Package {
+            ops: Ops::new(&[vec![0; bytes]]),
+            ..package(client, first)
+        };
+        let limits = PoolLimits { total_bytes: 4 << 20, ..PoolLimits::default() };
+        let mut pool = RequestPool::new(limits, BTreeMap::new(), 2);
+        assert_eq!(pool.admit(long(1, 1, 3 << 20), Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(1, 2, 1), Instant(0)), Admitted::Full);
+        assert_eq!(pool.admit(long(2, 1, 500 << 10), Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(2, 2, 500 << 10), Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(2, 3, 500 << 10), Instant(0)), Admitted::Full);
+        pool.delivered(&long(1, 1, 3 << 20));
+        assert_eq!(pool.admit(long(1, 2, 1), Instant(0)), Admitted::New);
+        pool.delivered(&long(2, 1, 500 << 10));
+        assert_eq!(pool.admit(long(2, 3, 500 << 10), Instant(0)), Admitted::New);
     }
 
     /// f31: once as much waits as may, one client's packages are refused, and another's are not.

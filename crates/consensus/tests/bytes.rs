@@ -45,6 +45,8 @@ fn with_little_room() -> Net {
     Net::with(4, |s| {
         (s.checkpoint_interval, s.window) = (100, 200);
         (s.checkpoint_bytes, s.held_bytes) = (1 << 20, 32 << 20);
+        // One client's share of it is what five long packages take.
+        s.pool.total_bytes = 128 << 20;
     })
 }
 
