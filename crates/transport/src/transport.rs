@@ -121,6 +121,8 @@ pub struct Transport {
     alive: Alive,
     /// Slots whose link may have something to read, and to write.
     unread: Vec<usize>,
+    /// Slots whose link is not read for a while.
+    paused: BTreeSet<(Instant, usize)>,
     unwritten: Vec<usize>,
     events: Vec<TransportEvent>,
     /// Whether the last turn brought a frame, and what became of looking for more.
@@ -178,6 +180,7 @@ impl Transport {
             strangers,
             alive,
             unread: vec![],
+            paused: BTreeSet::new(),
             unwritten: vec![],
             events: vec![],
             heard: false,
@@ -313,7 +316,11 @@ impl Transport {
     /// more than 256 frames wait for it. [`Self::poll`] begins with it. Whoever does not poll for long
     /// is to flush now and then: heartbeats leave with it.
     pub fn flush(&mut self) {
-        self.beat();
+        self.beat(now());
+        self.flush_links();
+    }
+
+    fn flush_links(&mut self) {
         for slot in std::mem::take(&mut self.unwritten) {
             self.with_link(slot, now, Self::write);
         }
@@ -323,8 +330,9 @@ impl Transport {
     /// something happens or a [`Waker`] calls, and appends what happened to `events`. After a turn
     /// that brought a frame it busy-polls for [`Limits::poll`] before it sleeps.
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<TransportEvent>) {
-        self.flush();
         let mut time = now();
+        self.beat(time);
+        self.flush_links();
         self.dial_due(time);
         self.wait_for_system(self.wait(timeout, time), time);
         time = now();
@@ -334,12 +342,13 @@ impl Transport {
         }
         self.expire(time);
         self.set_strangers_aside();
+        self.resume(time);
         for slot in std::mem::take(&mut self.unread) {
             self.with_link(slot, || time, |me, slot, link| me.read(slot, link, time));
         }
         self.end_silent(time);
         self.serve_strangers(time);
-        self.flush();
+        self.flush_links();
         self.heard = self.events.iter().any(|e| matches!(e, TransportEvent::Frame { .. }));
         self.strangers.rest(self.heard);
         events.append(&mut self.events);
@@ -371,7 +380,9 @@ impl Transport {
         let dials = self.dials.iter().filter_map(Dial::due);
         let handshake = self.handshakes.first().map(|(at, _)| *at);
         let strangers = self.strangers.due(self.accept_at, now);
-        let next = dials.chain(handshake).chain(strangers).chain(self.alive_due()).min();
+        let paused = self.paused.first().map(|(at, _)| *at);
+        let next =
+            dials.chain(handshake).chain(strangers).chain(self.alive_due()).chain(paused).min();
         let due = next.map(|at| at.saturating_duration_since(now));
         timeout.into_iter().chain(due).min()
     }
@@ -425,7 +436,35 @@ impl Transport {
         Ok(())
     }
 
+    /// Reads nothing from the link to `peer` for so long: its own queues fill then, and no work of ours
+    /// is spent on what would be dropped. What was read comes all the same.
+    pub fn pause(&mut self, peer: Principal, span: Duration) {
+        let Some(slot) = self.slot(peer) else { return };
+        let Some(link) = &mut self.links[slot] else { return };
+        if !link.paused {
+            link.paused = true;
+            self.paused.insert((now() + span, slot));
+        }
+    }
+
+    /// Ends the pauses that are over.
+    fn resume(&mut self, now: Instant) {
+        while self.paused.first().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, slot)) = self.paused.pop_first() else { return };
+            // Another link may have the slot by now.
+            if let Some(link) = &mut self.links[slot]
+                && std::mem::take(&mut link.paused)
+                && link.readable
+            {
+                self.unread.push(slot);
+            }
+        }
+    }
+
     fn read(&mut self, slot: usize, link: &mut Link, now: Instant) -> Result<(), End> {
+        if link.paused {
+            return Ok(());
+        }
         let half_open = link.is_half_open();
         let mut budget = if half_open { HANDSHAKE_BUDGET } else { self.limits.read_budget };
         while link.readable {

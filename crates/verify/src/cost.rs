@@ -16,6 +16,8 @@ pub(crate) const FRAME: u64 = 1_500;
 const BYTE: u64 = 5;
 /// Refusing a frame or answering it again: an encoding, a tag, a place in a queue.
 const ANSWER: u64 = 500;
+/// The bytes of a frame that [`ANSWER`] covers.
+const SHORT: usize = 4 << 10;
 
 /// The dearest signature.
 const DEAREST: u64 = 60_000;
@@ -33,9 +35,9 @@ pub(crate) fn expected(lane: Lane, frame: &[u8]) -> u64 {
     of_frame(frame.len()) + if may_be { DEAREST } else { 0 }
 }
 
-/// What an answer to a frame costs that was of no use.
-pub(crate) fn of_answer() -> u64 {
-    ANSWER
+/// What a frame of this many bytes costs that was of no use, and its answer.
+pub(crate) fn of_answer(bytes: usize) -> u64 {
+    ANSWER + BYTE * bytes.saturating_sub(SHORT) as u64
 }
 
 /// What a signature costs that is checked by itself.

@@ -91,6 +91,17 @@ impl Meters {
         if spent && stands(Defence::F59ChargeByCost) { Err(Filtered::Floods(lane)) } else { Ok(()) }
     }
 
+    /// How long it takes until a lane that is not listened to has a tenth of what it may have: so many
+    /// frames at a time are worth hearing again.
+    pub(crate) fn silence(&self, lane: Lane) -> Duration {
+        let (Some(account), Err(_)) = (self.accounts.get(&lane), self.may(lane)) else {
+            return Duration::ZERO;
+        };
+        let rate = Rate::of(lane);
+        let lacks = u64::try_from(rate.most / 10 - account.left).unwrap_or(0);
+        Duration::from_nanos(lacks.saturating_mul(rate.part))
+    }
+
     /// This came of a frame of so many bytes, and its signatures took so long.
     pub(crate) fn settle<M>(
         &mut self,

@@ -36,9 +36,16 @@ pub trait VerifyStage<M>: Send {
         true
     }
 
-    /// A good frame of this lane was of no use and was answered all the same: that is charged to it.
-    fn charge(&mut self, lane: Lane) {
-        let _ = lane;
+    /// For how long a link is best not read that has used up its time: zero for any other.
+    fn silence(&self, from: Principal) -> Duration {
+        let _ = from;
+        Duration::ZERO
+    }
+
+    /// A good frame of this lane, of so many bytes, was of no use and was answered all the same: that is
+    /// charged to it.
+    fn charge(&mut self, lane: Lane, bytes: usize) {
+        let _ = (lane, bytes);
     }
 
     /// Takes a frame that came on the link of `from`.

@@ -265,8 +265,15 @@ impl<M: Message + Send> VerifyStage<M> for Threads<M> {
         }
     }
 
-    fn charge(&mut self, lane: Lane) {
-        self.meters.charge(lane, cost::of_answer());
+    fn silence(&self, from: Principal) -> Duration {
+        match from {
+            Principal::Client(client) => self.meters.silence(Lane::Client(client)),
+            Principal::Replica(_) => Duration::ZERO,
+        }
+    }
+
+    fn charge(&mut self, lane: Lane, bytes: usize) {
+        self.meters.charge(lane, cost::of_answer(bytes));
     }
 
     fn submit(&mut self, from: Principal, bytes: &Bytes, now: Duration) {

@@ -32,7 +32,7 @@ use tercio_crypto::Keyring;
 use tercio_execution::{Chain, PreCheck};
 use tercio_sync::{Sync, SyncStatus};
 use tercio_types::zoo::{Defence, stands};
-use tercio_types::{Membership, Principal, ReplicaId, SeqNum};
+use tercio_types::{ClientId, Membership, Principal, ReplicaId, SeqNum};
 use tercio_verify::{
     Bounds, Dropped, Filter, Filtered, HostVerify, Inbound, Lane, Threads, VerifyStage, Worker,
 };
@@ -44,13 +44,22 @@ const LAGS: usize = 64;
 /// What the zoo's replica stops at: as many deliveries not executed, and nothing is read any more.
 const IN_STEP: usize = 128;
 
+/// Whose frame is dealt with, and how long it is; 0 where that is not charged.
+#[derive(Clone, Copy, Debug)]
+struct Payer {
+    lane: Lane,
+    bytes: usize,
+}
+
 /// The protocol between the network card's side and the other stages.
 pub struct OrderStage<P: Protocol> {
     verify: Box<dyn VerifyStage<P::Message>>,
     /// What was published to it.
     filter: Filter,
     /// Whose frame it is that is being dealt with, when an answer to it may be charged.
-    payer: Option<Lane>,
+    payer: Option<Payer>,
+    /// Clients whose links are best not read for so long.
+    silenced: Vec<(ClientId, Duration)>,
     outgoing: Outgoing,
     protocol: P,
     sync: Sync,
@@ -83,6 +92,7 @@ impl<P: Protocol> OrderStage<P> {
             verify: Box::new(HostVerify::new(keyring.clone(), verify.batch, verify.gather)),
             filter: Filter::default(),
             payer: None,
+            silenced: Vec::new(),
             outgoing: Outgoing::new(me, keyring),
             protocol,
             sync,
@@ -108,6 +118,11 @@ impl<P: Protocol> OrderStage<P> {
     pub fn set_wall_clock(&mut self, ahead_micros: i64) {
         self.wall_ahead = ahead_micros;
         self.protocol.set_wall_clock(ahead_micros);
+    }
+
+    /// Takes over whose links are not to be read, and for how long.
+    pub fn take_silenced(&mut self) -> impl Iterator<Item = (ClientId, Duration)> + '_ {
+        self.silenced.drain(..)
     }
 
     /// Whether clients are refused as busy, since later stages are behind.
@@ -256,7 +271,7 @@ impl<P: Protocol> OrderStage<P> {
             }
             Ok(Inbound::Forward(forward)) => {
                 if let Principal::Replica(replica) = from {
-                    self.payer = Some(Lane::Forwards(replica));
+                    self.payer = Some(Payer { lane: Lane::Forwards(replica), bytes: 0 });
                 }
                 let result = self.tell(Event::Forwarded(forward), now, out);
                 self.payer = None;

@@ -19,6 +19,9 @@ use tercio_ledger::Removal;
 use tercio_transport::{Transport, TransportEvent};
 use tercio_types::Principal;
 
+/// How old what the wall clock said may be.
+const WALL_CLOCK: Duration = Duration::from_millis(1);
+
 /// How long the loop waits at a time while a queue is full.
 const STALL: Duration = Duration::from_millis(10);
 
@@ -139,7 +142,8 @@ impl<P: Protocol> LoopThread<P> {
     fn turn_until_ended(&mut self) -> Result<(), NodeError> {
         let mut events = Vec::new();
         // What recovery left to do.
-        self.work()?;
+        self.work(self.clock.now())?;
+        let mut wall_clock = None;
         while self.ending.is_running() {
             let deadline = self.order.deadline();
             let until = deadline.map(|at| at.since(self.clock.now()));
@@ -157,7 +161,10 @@ impl<P: Protocol> LoopThread<P> {
             self.answer_questions();
             self.take_done()?;
             let mut now = self.clock.now();
-            self.order.set_wall_clock(self.clock.wall_ahead());
+            if wall_clock.is_none_or(|read: Instant| now.since(read) >= WALL_CLOCK) {
+                self.order.set_wall_clock(self.clock.wall_ahead());
+                wall_clock = Some(now);
+            }
             let (lent, logs) = (self.execute.is_lent(), self.log.queued() > LOG_QUEUE / 2);
             self.order.set_busy(lent || logs);
             // While execution is lent, what is for it waits here: others hand on what was executed long
@@ -181,10 +188,14 @@ impl<P: Protocol> LoopThread<P> {
                     self.order.verify(now, &mut self.outbox)?;
                     // A batch takes milliseconds, and a look at the links may bring many: others get
                     // to work on what came of this one meanwhile.
-                    self.work()?;
+                    now = self.clock.now();
+                    self.work(now)?;
                     self.transport.flush();
                     now = self.clock.now();
                 }
+            }
+            for (client, span) in self.order.take_silenced() {
+                self.transport.pause(Principal::Client(client), span);
             }
             self.order.flush();
             let due = deadline.is_some_and(|at| at <= now);
@@ -203,7 +214,7 @@ impl<P: Protocol> LoopThread<P> {
                 log.work(&mut self.outbox)?;
                 self.rest.after(begin, times);
             }
-            self.work()?;
+            self.work(now)?;
             while !self.has_room() && self.ending.is_running() {
                 self.stalled_since.get_or_insert(now);
                 self.stall()?;
@@ -240,8 +251,7 @@ impl<P: Protocol> LoopThread<P> {
 
     /// Runs the stages that sit here, hands commands to those that do not, and frames to the
     /// links.
-    fn work(&mut self) -> Result<(), NodeError> {
-        let now = self.clock.now();
+    fn work(&mut self, now: Instant) -> Result<(), NodeError> {
         self.take_back()?;
         let out = &mut self.outbox;
         loop {
@@ -333,7 +343,7 @@ impl<P: Protocol> LoopThread<P> {
         } else if let Ok(work) = self.done.recv_timeout(STALL) {
             self.take_work(work)?;
         }
-        self.work()
+        self.work(self.clock.now())
     }
 }
 

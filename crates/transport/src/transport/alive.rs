@@ -41,12 +41,8 @@ impl Transport {
     }
 
     /// Queues a heartbeat for each replica that was sent nothing since the last time.
-    pub(super) fn beat(&mut self) {
-        if !self.alive.is_replica || self.replicas.is_empty() {
-            return;
-        }
-        let now = super::now();
-        if now < self.alive.beat_at {
+    pub(super) fn beat(&mut self, now: Instant) {
+        if !self.alive.is_replica || self.replicas.is_empty() || now < self.alive.beat_at {
             return;
         }
         self.alive.beat_at = now + self.interval();

@@ -1,6 +1,6 @@
 //! What clients send: requests for the protocol, questions for execution, and what is turned away.
 
-use super::OrderStage;
+use super::{OrderStage, Payer};
 use crate::NodeError;
 use crate::stages::{Outbox, Question, ToExecute};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tercio_types::zoo::{Defence, stands};
 use tercio_types::{ClientId, OpKind, Principal, RequestSeq, WINDOW};
 use tercio_verify::{Lane, Plain};
 use tercio_wire::reject::{Reason, Reject};
-use tercio_wire::{Key, Kind, Received, Request};
+use tercio_wire::{Key, Kind, Received, Request, package_len};
 
 /// When a client may try again that came while later stages were behind.
 const BEHIND: Duration = Duration::from_millis(20);
@@ -30,6 +30,7 @@ impl<P: Protocol> OrderStage<P> {
         let from = Principal::Client(client);
         if !self.verify.hears(from, Duration::from_nanos(now.0)) {
             self.tally.drop("client_floods");
+            self.silence(client);
             return true;
         }
         let room = self.verify.has_room_for(from);
@@ -42,8 +43,17 @@ impl<P: Protocol> OrderStage<P> {
             false => self.protocol.turns_away(client, RequestSeq(first)),
         };
         let Some(hint) = hint else { return false };
-        self.refuse(client, first, hint, out);
+        self.refuse(client, first, frame.len(), hint, out);
         true
+    }
+
+    /// What it sends next is not read before it has paid.
+    fn silence(&mut self, client: ClientId) {
+        let silence = self.verify.silence(Principal::Client(client));
+        let known = self.silenced.last().is_some_and(|(last, _)| *last == client);
+        if !silence.is_zero() && !known && stands(Defence::F59ChargeByCost) {
+            self.silenced.push((client, silence));
+        }
     }
 
     /// Declines a package that found no room while it waited to be verified.
@@ -55,12 +65,19 @@ impl<P: Protocol> OrderStage<P> {
                 hint.unwrap_or_else(|| self.protocol.retry_after())
             }
         };
-        self.refuse(client, first, hint, out);
+        self.refuse(client, first, 0, hint, out);
     }
 
     /// Answers a client's own package that there is no room for it.
-    fn refuse(&mut self, client: ClientId, first: u64, hint: Duration, out: &mut Outbox) {
-        self.payer = Some(Lane::Client(client));
+    fn refuse(
+        &mut self,
+        client: ClientId,
+        first: u64,
+        bytes: usize,
+        hint: Duration,
+        out: &mut Outbox,
+    ) {
+        self.payer = Some(Payer { lane: Lane::Client(client), bytes });
         self.reject(client, first, Reason::Busy, hint, out);
         self.payer = None;
     }
@@ -68,8 +85,8 @@ impl<P: Protocol> OrderStage<P> {
     /// A frame gets an answer that did not bring anything forward: the link that brought it pays. So
     /// nothing is held against a client that a replica forwards in its name.
     pub(super) fn charge_answer(&mut self) {
-        if let Some(lane) = self.payer {
-            self.verify.charge(lane);
+        if let Some(Payer { lane, bytes }) = self.payer {
+            self.verify.charge(lane, bytes);
         }
     }
 
@@ -82,7 +99,7 @@ impl<P: Protocol> OrderStage<P> {
     ) -> Result<(), NodeError> {
         let package = &request.message.0;
         let (client, first) = (package.client, package.first.0);
-        self.payer = Some(Lane::Client(client));
+        self.payer = Some(Payer { lane: Lane::Client(client), bytes: package_len(package) });
         if self.is_busy() {
             // It was not yet when the package came.
             self.reject(client, first, Reason::Busy, BEHIND, out);

@@ -1,6 +1,6 @@
 //! What the protocol, fetching and serving want done, to where it belongs.
 
-use super::OrderStage;
+use super::{OrderStage, Payer};
 use crate::NodeError;
 use crate::stages::execute::proposal_time;
 use crate::stages::{Outbox, ToExecute, ToLog};
@@ -61,7 +61,9 @@ impl<P: Protocol> OrderStage<P> {
                 Effect::Forward { to, package } => {
                     self.outgoing.send(to, &Forward(package), out);
                 }
-                Effect::Repeat { .. } if matches!(self.payer, Some(Lane::Forwards(_))) => {
+                Effect::Repeat { .. }
+                    if matches!(self.payer, Some(Payer { lane: Lane::Forwards(_), .. })) =>
+                {
                     // Who wants an answer again asks for it on its own link.
                     self.charge_answer();
                     self.tally.drop("forwarded_done");
