@@ -113,6 +113,11 @@ fn t8_one_that_stood_still_blames_nobody() {
     let mut late = 0;
     while !net.status(3).changing && late < 10 {
         net.now = net.now + Duration::from_secs(1);
+        for from in 0..3 {
+            net.inject(from, 3, &PbftMessage::Status(Standing::default()));
+        }
+        net.filter = Box::new(|_, to, m| to != 3 || matches!(m, PbftMessage::Status(_)));
+        net.settle();
         net.handle(3, Event::Timeout);
         late += 1;
     }
@@ -122,7 +127,7 @@ fn t8_one_that_stood_still_blames_nobody() {
 /// Replica 3 alone leaves its view: it alone hears of a request, and nobody of what it hands on.
 fn left_alone(net: &mut Net) {
     net.lose_forwards = true;
-    net.filter = Box::new(|_, to, _| to != 3);
+    net.filter = Box::new(|_, to, m| to != 3 || matches!(m, PbftMessage::Status(_)));
     let secret = net.signed(1, 1, 1);
     assert!(net.request(3, &secret));
     let mut waited = 0;
@@ -240,4 +245,82 @@ fn s1_links_that_open_again_and_again_draw_few_statuses() {
     }
     let all = said(&mut net) - before;
     assert!((3 * first..=6 * first).contains(&all), "{first}, then {all}");
+}
+
+/// T9: one whose links are cut holds nothing against the primary, and takes part again at once when
+/// they are whole.
+#[test]
+fn t9_one_that_is_cut_off_stays_in_its_view() {
+    let mut net = Net::with(4, |_| {});
+    work(&mut net, 1..5);
+    let (package, secret) = (net.signed(1, 1, 1), net.signed(2, 1, 1));
+    to_all(&mut net, &package);
+    // It has a proposal that it cannot deliver, and a request that nobody else has.
+    net.filter =
+        Box::new(|from, to, m| to != 3 && from != 3 || matches!(m, PbftMessage::PrePrepare { .. }));
+    net.settle();
+    net.filter = Box::new(|from, to, _| to != 3 && from != 3);
+    net.lose_forwards = true;
+    assert!(net.request(3, &secret));
+    net.pass(LONG);
+    assert_eq!((net.status(3).view, net.status(3).changing), (View(0), false));
+    net.lose_forwards = false;
+    net.filter = Box::new(|_, _, _| true);
+    work(&mut net, 5..40);
+    assert_eq!((net.status(3).view, net.status(3).changing), (View(0), false));
+    net.agree();
+    // Without another one there is no quorum but with it.
+    let disk = net.stop(2);
+    let before = net.operations(0).len();
+    work(&mut net, 40..41);
+    assert_eq!(net.operations(0).len(), before + 1);
+    assert_eq!(net.status(0).view, View(0));
+    // A primary that stops is left, as ever: the other two say that they wait.
+    net.stop(0);
+    net.start(2, disk);
+    let package = net.signed(1, 2, 1);
+    to_all(&mut net, &package);
+    net.pass(LONG);
+    assert!(net.status(3).view > View(0) && !net.status(3).changing);
+}
+
+/// N1: where round trips are long, what comes while the pipeline is full does not wait for a whole one;
+/// and with a pipeline of one it does.
+#[test]
+fn n1_on_a_wide_network_batches_leave_at_a_pace() {
+    for (pipeline, most) in [(8, 200), (1, 400)] {
+        let mut net = Net::with(4, |s| s.pipeline = pipeline);
+        let proposals = |net: &mut Net| {
+            let sent = &net.peer(0).sent;
+            sent.iter().filter(|m| matches!(m, PbftMessage::PrePrepare { .. })).count()
+        };
+        // The others are 300 ms away and back.
+        for _ in 0..20 {
+            for from in 1..4 {
+                let ago = Duration::from_millis(300).as_nanos() as u64;
+                let sent = Instant(net.now.0.saturating_sub(ago));
+                let echo = Echo { of: ReplicaId(0), sent, held: 0 };
+                let standing = Standing { echoes: vec![echo], ..Standing::default() };
+                net.inject(from, 0, &PbftMessage::Status(standing));
+                net.settle();
+            }
+            net.pass(MOMENT * 10);
+        }
+        // Nothing is decided from now on.
+        net.filter = Box::new(|_, _, m| matches!(m, PbftMessage::Status(_)));
+        let mut waited = vec![];
+        for k in 1..=16 {
+            let (before, begin) = (proposals(&mut net), net.now);
+            let package = net.package(0, k, 1, None);
+            net.request(0, &package);
+            while proposals(&mut net) == before && net.now.since(begin).as_millis() < 400 {
+                net.pass(Duration::from_millis(1));
+            }
+            waited.push(net.now.since(begin).as_millis());
+        }
+        assert!(waited.iter().take(pipeline as usize).all(|ms| *ms < 10), "{waited:?}");
+        let longest = waited.iter().max().unwrap();
+        assert!((20..=most).contains(longest), "{pipeline}: {waited:?}");
+        assert!(pipeline > 1 || *longest == 400, "{waited:?}");
+    }
 }

@@ -38,6 +38,7 @@ mod message;
 mod normal;
 mod outbox;
 mod proposer;
+mod reach;
 mod record;
 mod recovery;
 mod requests;
@@ -70,6 +71,7 @@ use lone::Lone;
 use normal::{Proposal, Slots};
 use outbox::{Outbox, Promise};
 use proposer::Proposer;
+use reach::Reach;
 use record::Record;
 use requests::{Forwarded, Requests};
 use resend::Resend;
@@ -103,6 +105,7 @@ pub struct Pbft<T: VoteTable = HostVotes> {
     learner: Learner,
     resend: Resend,
     full: Full,
+    reach: Reach,
     trips: Trips,
     lone: Lone,
     out: Outbox,
@@ -157,6 +160,7 @@ impl<T: VoteTable> Pbft<T> {
             learner: Learner::new(now, recovery.height),
             resend: Resend::new(&config, delivered, now),
             full: Full::default(),
+            reach: Reach::new(now),
             trips: Trips::default(),
             lone: Lone::default(),
             out: Outbox::default(),
@@ -335,6 +339,7 @@ impl<T: VoteTable> Protocol for Pbft<T> {
     fn handle(&mut self, event: Event<PbftMessage>, now: Instant) {
         self.now = self.now.max(now);
         self.note_pause();
+        self.note_reach(&event);
         match event {
             Event::Message(message) => {
                 let doubts = message.doubts().to_vec();

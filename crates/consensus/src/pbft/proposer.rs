@@ -5,8 +5,13 @@ use super::normal::Slots;
 use super::outbox::Outbox;
 use super::{Arc, Effect, EncodedBatch, Instant, Package, SeqNum, VoteTable};
 use crate::RequestPool;
+use std::time::Duration;
 use tercio_types::Batch;
 use tercio_wire::package_len;
+
+/// The shortest pause between two batches by which a primary goes beyond `pipeline`. In a local network
+/// round trips are far below eight of these, and batches that wait for room grow.
+const LONG_PAUSE: Duration = Duration::from_millis(5);
 
 /// The primary's part. A backup's keeps count of the numbers only.
 #[derive(Debug)]
@@ -18,6 +23,8 @@ pub(super) struct Proposer {
     next_seq: SeqNum,
     /// When the waiting requests go out though the batch is small.
     batch_deadline: Option<Instant>,
+    /// When we proposed last.
+    proposed_at: Instant,
     /// Bytes proposed since a checkpoint was due; when a view begins, as many as bring one
     /// (rule C5), since nobody knows what became of those that were due before.
     uncovered_bytes: usize,
@@ -32,6 +39,7 @@ impl Proposer {
             leads: false,
             next_seq,
             batch_deadline: None,
+            proposed_at: Instant::default(),
             uncovered_bytes: 0,
             building: false,
             candidates: Vec::new(),
@@ -67,8 +75,40 @@ impl Proposer {
         self.next_seq = self.next_seq.max(seq.next());
     }
 
-    pub(super) fn batch_deadline(&self) -> Option<Instant> {
-        self.batch_deadline
+    /// When to look again: the batch time has passed, or what waits may be proposed though the pipeline
+    /// is full.
+    pub(super) fn deadline<T: VoteTable>(
+        &self,
+        config: &Config,
+        at: At,
+        pool: &RequestPool,
+        slots: &Slots<T>,
+    ) -> Option<Instant> {
+        if self.batch_deadline.is_some() || pool.queued_ops() == 0 {
+            return self.batch_deadline;
+        }
+        let paced = self.paced_at(config, at).filter(|paced| *paced > at.now)?;
+        let then = At { now: paced, ..at };
+        (!self.has_room(config, at, slots) && self.may_propose(config, then, slots))
+            .then_some(paced)
+    }
+
+    pub(super) fn batch_is_due(&self, now: Instant) -> bool {
+        self.batch_deadline.is_some_and(|at| at <= now)
+    }
+
+    /// Whether another batch may be under way beside those that are.
+    fn has_room<T: VoteTable>(&self, config: &Config, at: At, slots: &Slots<T>) -> bool {
+        self.under_way(slots) < config.settings.pipeline
+            || self.paced_at(config, at).is_some_and(|paced| paced <= at.now)
+    }
+
+    /// Rule N1: when the next batch may go out though `pipeline` are under way, which are few where a
+    /// round trip is long: all of them would leave at once, and what comes then wait for a whole one.
+    fn paced_at(&self, config: &Config, at: At) -> Option<Instant> {
+        let parts = u32::try_from(config.settings.pipeline).unwrap_or(u32::MAX);
+        let pause = at.trip / parts;
+        (parts > 1 && pause >= LONG_PAUSE).then_some(self.proposed_at + pause)
     }
 
     /// How many batches are proposed and not delivered.
@@ -95,12 +135,13 @@ impl Proposer {
             && !self.building
             && !at.catching_up
             && self.next_seq <= slots.marks(config).high
-            && self.under_way(slots) < settings.pipeline
+            && self.has_room(config, at, slots)
             && (!settings.execute_before_propose || at.executed.0 + 1 == self.next_seq.0)
     }
 
     /// Rule N1: the primary proposes at once when nothing is under way, when a batch is full, and
-    /// otherwise when the batch time has passed. Batches so grow with the load by themselves.
+    /// otherwise when the batch time has passed. Batches so grow with the load by themselves. At most
+    /// `pipeline` are under way; on a wide network one more each time a part of a round trip has passed.
     pub(super) fn propose<T: VoteTable>(
         &mut self,
         config: &Config,
@@ -255,6 +296,7 @@ impl Proposer {
         let batch = Arc::new(EncodedBatch::new(batch, config.suite));
         let seq = self.next_seq;
         self.next_seq = seq.next();
+        self.proposed_at = at.now;
         let interval = config.settings.checkpoint_interval;
         if batch.batch.checkpoint || seq.0.is_multiple_of(interval) {
             self.uncovered_bytes = 0;

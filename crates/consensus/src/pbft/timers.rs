@@ -1,7 +1,9 @@
 //! When something is to be done though nothing comes (TOCS section 4.5.3 and OSDI'99 section 4.4).
 
 use super::resend::HELPED_AT_ONCE;
-use super::{Duration, Instant, LeaveCause, Pbft, PbftMessage, Standing, VoteTable};
+use super::{
+    Duration, Event, Instant, LeaveCause, Pbft, PbftMessage, Principal, Standing, VoteTable,
+};
 use tercio_types::zoo::{Defence, stands};
 
 /// When the window was full.
@@ -31,10 +33,37 @@ impl<T: VoteTable> Pbft<T> {
         if self.is_overtaken() || self.is_full() && self.only_execution_is_late() {
             return None;
         }
+        if self.reach.is_cut_off() {
+            return None;
+        }
         let since =
             [self.requests.pool().oldest(), self.proposed_since()].into_iter().flatten().min()?;
-        let since = self.full.over.map_or(since, |over| since.max(over));
+        let since =
+            [self.full.over, self.reach.over()].into_iter().flatten().fold(since, Instant::max);
         Some(since + self.timeout())
+    }
+
+    /// Rule T9: notes whom an event is from, and whether enough others are heard.
+    pub(super) fn note_reach(&mut self, event: &Event<PbftMessage>) {
+        match event {
+            Event::Message(message) => self.note_heard(message.sender()),
+            Event::Forwarded(forward) => self.note_heard(forward.sender()),
+            Event::Counted(counted) => {
+                counted.voters().iter().for_each(|voter| self.reach.heard(voter, self.now));
+            }
+            _ => {}
+        }
+        let (at, views, requests, slots) = (self.at(), &self.views, &self.requests, &self.slots);
+        self.reach.look(&self.config, at, || {
+            let proposed = slots.proposed_since(views.view()).map(|(since, _)| since);
+            [requests.pool().oldest(), proposed].into_iter().flatten().min()
+        });
+    }
+
+    fn note_heard(&mut self, from: Principal) {
+        if let Principal::Replica(from) = from {
+            self.reach.heard(from, self.now);
+        }
     }
 
     /// Since when the oldest proposal has waited, its bytes given their time (rule T7).
@@ -148,7 +177,9 @@ impl<T: VoteTable> Pbft<T> {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let at = self.at();
         let primary_only = if at.is_primary(&self.config) && !at.changing {
-            [self.proposer.batch_deadline(), self.checkpoint_deadline()]
+            let pool = self.requests.pool();
+            let batch = self.proposer.deadline(&self.config, at, pool, &self.slots);
+            [batch, self.checkpoint_deadline()]
         } else {
             [None, None]
         };
@@ -170,8 +201,8 @@ impl<T: VoteTable> Pbft<T> {
     pub(super) fn on_timeout(&mut self) {
         let now = self.now;
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
-        let (batch, checkpoint) =
-            (due(self.proposer.batch_deadline()), due(self.checkpoint_deadline()));
+        let batch = self.proposer.batch_is_due(now);
+        let checkpoint = due(self.checkpoint_deadline());
         let timeout = self.timeout();
         self.requests.on_timeout(&self.config, self.at(), timeout, &mut self.out);
         let deadlines = [
