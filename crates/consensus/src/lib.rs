@@ -26,7 +26,7 @@ mod standing;
 mod votes;
 
 pub use kind::{ProtocolFacts, ProtocolKind, Reading, RecoverError, Recovery, Setup};
-pub use pool::{Admitted, PoolLimits, RequestPool};
+pub use pool::{Admitted, PoolLimits, RequestPool, Share};
 pub use progress::{BatchStep, LeaveCause, ViewStep};
 pub use protocol::{
     Awaited, ClockDifference, Delivery, Effect, Event, Evidence, Floor, Horizon, Instant, Learning,

@@ -34,9 +34,28 @@ pub struct PoolLimits {
     pub total_bytes: usize,
 }
 
-/// One client's packages take this part of the room for bytes at most, or are one package: what is
-/// long is ordered in order of arrival like all else, and others must not wait for all that fits.
-const BYTE_SHARE: usize = 4;
+/// What part of the room for bytes one client's packages may take; a single one has no bound of this
+/// kind. Packages are ordered as they come, and others must not wait for all that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// From the client, and we order: a quarter.
+    Primary,
+    /// From the client, and another orders: a sixteenth. What we take we hand on, and hold against the
+    /// primary.
+    Backup,
+    /// From a replica that took it: a half. The client may have filled its share here with others.
+    HandedOn,
+}
+
+impl Share {
+    fn of(self, room: usize) -> usize {
+        room / match self {
+            Self::Primary => 4,
+            Self::Backup => 16,
+            Self::HandedOn => 2,
+        }
+    }
+}
 
 impl Default for PoolLimits {
     fn default() -> Self {
@@ -179,7 +198,7 @@ impl RequestPool {
     }
 
     /// Offers a package whose authenticator was checked.
-    pub fn admit(&mut self, package: Package, now: Instant) -> Admitted {
+    pub fn admit(&mut self, package: Package, share: Share, now: Instant) -> Admitted {
         let key = (package.client, package.first);
         let (ops, bytes, signed) = (package.ops.len(), package_len(&package), package.is_signed());
         let client = self.clients.entry(package.client).or_default();
@@ -210,7 +229,7 @@ impl RequestPool {
         };
         let limits = &self.limits;
         let quota = client.ops + ops <= limits.client_ops || !stands(Defence::F31ClientQuotas);
-        let share = client.bytes == 0 || client.bytes + bytes <= limits.total_bytes / BYTE_SHARE;
+        let share = client.bytes == 0 || client.bytes + bytes <= share.of(limits.total_bytes);
         let room = self.ops + ops <= limits.total_ops && self.bytes + bytes <= limits.total_bytes;
         if !quota || !share || !room {
             self.admission.declined(ops as u64);
@@ -497,9 +516,9 @@ mod tests {
     #[test]
     fn a_stuck_request_does_not_make_the_lists_grow() {
         let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
-        assert_eq!(pool.admit(package(9, 1), Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(package(9, 1), Share::Primary, Instant(0)), Admitted::New);
         for k in 1..=10_000 {
-            assert_eq!(pool.admit(package(1, k), Instant(k)), Admitted::New);
+            assert_eq!(pool.admit(package(1, k), Share::Primary, Instant(k)), Admitted::New);
             pool.delivered(&package(1, k));
             pool.trim(Instant(k));
             let lists = [pool.unforwarded.len(), pool.unvouched.len(), pool.queue.len()];
@@ -507,7 +526,7 @@ mod tests {
         }
         assert_eq!((pool.len(), pool.oldest_unvouched()), (1, Some(Instant(0))));
         assert_eq!((pool.queued_ops(), pool.take_batch(10, 10, Instant(0)).len()), (1, 1));
-        assert_eq!(pool.admit(package(1, 77), Instant(0)), Admitted::Done);
+        assert_eq!(pool.admit(package(1, 77), Share::Primary, Instant(0)), Admitted::Done);
     }
 
     /// Who looks from outside wants to know how long a client waits, not for how long this view has
@@ -518,9 +537,9 @@ mod tests {
         assert_eq!(pool.oldest_arrival(), None);
         // A later number may come first.
         for (first, at) in [(2, 5), (1, 7)] {
-            pool.admit(package(1, first), Instant(at));
+            pool.admit(package(1, first), Share::Primary, Instant(at));
         }
-        pool.admit(package(2, 1), Instant(9));
+        pool.admit(package(2, 1), Share::Primary, Instant(9));
         pool.requeue(std::iter::empty(), Instant(50));
         assert_eq!((pool.oldest_arrival(), pool.oldest()), (Some(Instant(5)), Some(Instant(50))));
         pool.delivered(&package(1, 2));
@@ -531,7 +550,7 @@ mod tests {
     fn batches_keep_the_order_and_the_limits() {
         let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
         for k in 1..=10 {
-            pool.admit(package(k, 1), Instant(k));
+            pool.admit(package(k, 1), Share::Primary, Instant(k));
         }
         let clients =
             |batch: Vec<Package>| -> Vec<u64> { batch.iter().map(|p| p.client.0).collect() };
@@ -556,15 +575,20 @@ mod tests {
         };
         let limits = PoolLimits { total_bytes: 4 << 20, ..PoolLimits::default() };
         let mut pool = RequestPool::new(limits, BTreeMap::new(), 2);
-        assert_eq!(pool.admit(long(1, 1, 3 << 20), Instant(0)), Admitted::New);
-        assert_eq!(pool.admit(long(1, 2, 1), Instant(0)), Admitted::Full);
-        assert_eq!(pool.admit(long(2, 1, 500 << 10), Instant(0)), Admitted::New);
-        assert_eq!(pool.admit(long(2, 2, 500 << 10), Instant(0)), Admitted::New);
-        assert_eq!(pool.admit(long(2, 3, 500 << 10), Instant(0)), Admitted::Full);
-        pool.delivered(&long(1, 1, 3 << 20));
-        assert_eq!(pool.admit(long(1, 2, 1), Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(1, 1, 2 << 20), Share::Primary, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(1, 2, 1), Share::Primary, Instant(0)), Admitted::Full);
+        assert_eq!(pool.admit(long(2, 1, 500 << 10), Share::Primary, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(2, 2, 500 << 10), Share::Primary, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(2, 3, 500 << 10), Share::Primary, Instant(0)), Admitted::Full);
+        assert_eq!(pool.admit(long(3, 1, 250 << 10), Share::Backup, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(3, 2, 10 << 10), Share::Backup, Instant(0)), Admitted::Full);
+        // What a replica took is not lost for what the client sends here.
+        assert_eq!(pool.admit(long(2, 4, 40 << 10), Share::Primary, Instant(0)), Admitted::Full);
+        assert_eq!(pool.admit(long(2, 4, 40 << 10), Share::HandedOn, Instant(0)), Admitted::New);
+        pool.delivered(&long(1, 1, 2 << 20));
+        assert_eq!(pool.admit(long(1, 2, 1), Share::Primary, Instant(0)), Admitted::New);
         pool.delivered(&long(2, 1, 500 << 10));
-        assert_eq!(pool.admit(long(2, 3, 500 << 10), Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(2, 3, 400 << 10), Share::Primary, Instant(0)), Admitted::New);
     }
 
     /// f31: once as much waits as may, one client's packages are refused, and another's are not.
@@ -575,10 +599,10 @@ mod tests {
         let (greedy, modest) = (ClientId(1), ClientId(2));
         for k in 1..=99 {
             assert_eq!(pool.turns_away(greedy, RequestSeq(k)), None, "nobody else needs the room");
-            pool.admit(package(1, k), Instant(0));
+            pool.admit(package(1, k), Share::Primary, Instant(0));
         }
         assert_eq!(pool.turns_away(greedy, RequestSeq(100)), None);
-        pool.admit(package(1, 100), Instant(0));
+        pool.admit(package(1, 100), Share::Primary, Instant(0));
         assert!(pool.turns_away(greedy, RequestSeq(101)).is_some());
         assert_eq!(pool.turns_away(greedy, RequestSeq(50)), None, "it waits already");
         assert!(pool.turns_away(modest, RequestSeq(1)).is_some(), "there is no room at all");
@@ -587,12 +611,12 @@ mod tests {
         let mut k = 0;
         while pool.turns_away(greedy, RequestSeq(k + 1)).is_none() {
             k += 1;
-            assert_eq!(pool.admit(package(1, k), Instant(0)), Admitted::New);
+            assert_eq!(pool.admit(package(1, k), Share::Primary, Instant(0)), Admitted::New);
         }
         assert_eq!(k, 4096);
         for k in 1..=2048 {
             assert_eq!(pool.turns_away(modest, RequestSeq(k)), None, "half is its share");
-            assert_eq!(pool.admit(package(2, k), Instant(0)), Admitted::New);
+            assert_eq!(pool.admit(package(2, k), Share::Primary, Instant(0)), Admitted::New);
         }
         let hint = pool.turns_away(modest, RequestSeq(2049)).expect("and no more");
         assert!(!hint.is_zero());
@@ -604,7 +628,7 @@ mod tests {
     fn requests_under_macs_are_held_against_a_primary_when_others_vouch() {
         let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
         for k in 1..=3 {
-            pool.admit(package(k, 1), Instant(k));
+            pool.admit(package(k, 1), Share::Primary, Instant(k));
         }
         let (a, b) = (ReplicaId(1), ReplicaId(2));
         pool.vouch(&package(2, 1), a, Instant(5));

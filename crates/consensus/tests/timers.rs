@@ -253,6 +253,12 @@ fn s1_links_that_open_again_and_again_draw_few_statuses() {
 fn t9_one_that_is_cut_off_stays_in_its_view() {
     let mut net = Net::with(4, |_| {});
     work(&mut net, 1..5);
+    // What was delivered here lacks its checkpoint, and nothing waits.
+    net.filter = Box::new(|from, to, _| to != 3 && from != 3);
+    net.pass(LONG);
+    assert_eq!((net.status(3).view, net.status(3).changing), (View(0), false));
+    net.filter = Box::new(|_, _, _| true);
+    net.pass(MOMENT * 5);
     let (package, secret) = (net.signed(1, 1, 1), net.signed(2, 1, 1));
     to_all(&mut net, &package);
     // It has a proposal that it cannot deliver, and a request that nobody else has.

@@ -143,3 +143,26 @@ fn what_a_replica_forwards_is_not_held_against_its_client() {
     let found = net.status(0).dropped;
     assert!(!found.contains_key("client_floods"), "{found:?}");
 }
+
+/// Long requests beyond a client's share of the room: the first are refused as busy, which costs their
+/// link what reading them took, and the rest is not heard until that is paid.
+#[test]
+fn long_requests_that_find_no_room_are_charged_by_their_bytes() {
+    let mut net = Net::new(4);
+    let asker = Asker::new(CLIENT, &net.membership);
+    let long: &[u8] = vec![0; 1 << 20].leak();
+    let now = net.now;
+    let send = |net: &mut Net, first| {
+        let frame = common::request_frame(asker.package(first, 0, &[long]));
+        net.nodes[0].as_mut().unwrap().handle_frame(Principal::Client(CLIENT), &frame, now);
+    };
+    (1..=20).for_each(|first| send(&mut net, first));
+    let of = |net: &Net, reason| net.status(0).dropped.get(reason).copied().unwrap_or(0);
+    let (busy, unheard) = (of(&net, "declined_busy"), of(&net, "client_floods"));
+    assert!((1..=3).contains(&busy), "{busy} refused, {unheard} not heard");
+    assert!(unheard >= 8, "{busy} refused, {unheard} not heard");
+    // What was taken is ordered all the same.
+    net.work(0);
+    net.settle();
+    net.until("what found room is ordered", |net| net.all_at(1));
+}

@@ -3,7 +3,7 @@
 use crate::common;
 
 use bytes::Bytes;
-use common::{Node, client, drive, frame, plan, replica, secret};
+use common::{Node, client, drive, frame, now, plan, replica, secret};
 use std::time::Duration;
 use tercio_transport::{
     BindError, Disconnect, Limits, SendError, Settings, Transport, TransportEvent,
@@ -269,4 +269,34 @@ fn a_greedy_peer_gets_its_share_of_a_turn_only() {
         n[0].transport.flush();
         zero.frames_from(client(1)).len() == 1000 && zero.frames_from(client(2)).len() == 1
     });
+}
+
+/// Back-pressure on one link: what its peer sends stays in the queues between, others are read on, and
+/// nothing is lost.
+#[test]
+fn a_link_that_is_paused_is_not_read_until_that_is_over() {
+    let (plan, mut sockets) = plan(1);
+    let mut zero = Node::replica(0, &plan, sockets.pop().unwrap());
+    let (mut noisy, mut good) = (Node::client(1, &plan), Node::client(2, &plan));
+    drive(&mut [&mut zero, &mut noisy, &mut good], "links", |n| {
+        n[1..].iter().all(|node| node.transport.is_connected(replica(0)))
+            && [1, 2].iter().all(|i| n[0].transport.is_connected(client(*i)))
+    });
+    let (begin, span) = (now(), Duration::from_millis(300));
+    zero.transport.pause(client(1), span);
+    // A second pause does not make the first longer.
+    zero.transport.pause(client(1), Duration::from_secs(3600));
+    noisy.transport.send(replica(0), frame(1, 100_000)).unwrap();
+    let mut sent = 0;
+    drive(&mut [&mut zero, &mut noisy, &mut good], "what was sent meanwhile", |n| {
+        let came = n[0].frames_from(client(2)).len();
+        if came == sent && n[0].frames_from(client(1)).is_empty() {
+            n[2].transport.send(replica(0), frame(2, 100)).unwrap();
+            sent += 1;
+        }
+        let noisy = n[0].frames_from(client(1));
+        assert!(noisy.is_empty() || begin.elapsed() >= span, "it was read while paused");
+        noisy == [frame(1, 100_000)]
+    });
+    assert!(sent > 1, "the other link was read meanwhile");
 }

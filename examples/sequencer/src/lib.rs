@@ -34,7 +34,7 @@ use std::time::Duration;
 use tercio_consensus::{
     Admitted, Awaited, Delivery, Effect, Event, Evidence, Instant, MAX_PACKAGE, PersistId,
     Protocol, ProtocolKind, Reading, RecoverError, Recovery, RequestPool, Settings, SettingsError,
-    Setup, Status,
+    Setup, Share, Status,
 };
 use tercio_crypto::Signer;
 use tercio_types::{
@@ -242,7 +242,12 @@ impl Sequencer {
             return self.drop_message("package_too_long");
         }
         let copy = (from_client && !self.leads()).then(|| package.clone());
-        match self.pool.admit(package, self.now) {
+        let share = match (from_client, self.leads()) {
+            (true, true) => Share::Primary,
+            (true, false) => Share::Backup,
+            (false, _) => Share::HandedOn,
+        };
+        match self.pool.admit(package, share, self.now) {
             Admitted::Done => {
                 self.effects.push_back(Effect::Repeat { client, first, count, digest });
             }

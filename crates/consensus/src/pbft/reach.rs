@@ -38,18 +38,13 @@ impl Reach {
     /// Looks again; `oldest` is since when the oldest waits that a primary is measured by. It has its
     /// whole time from the end of a cut on, once, so that nobody who is silent now and then can put
     /// it off.
-    pub(super) fn look(
-        &mut self,
-        config: &Config,
-        at: At,
-        oldest: impl FnOnce() -> Option<Instant>,
-    ) {
-        let silent = |last: Instant| at.now.since(last) > Self::patience(config, at);
+    pub(super) fn look(&mut self, config: &Config, at: At, oldest: Option<Instant>) {
+        let patience = Self::patience(config, at, oldest.is_some());
+        let silent = |last: Instant| at.now.since(last) > patience;
         let last = |id: ReplicaId| self.heard.get(&id).copied().unwrap_or(self.start);
         let heard = config.others().filter(|id| !silent(last(*id))).count();
         let was = std::mem::replace(&mut self.cut_off, heard + 1 < config.quorum());
         if was && !self.cut_off {
-            let oldest = oldest();
             let had = |over: Instant| oldest.is_some_and(|at| at <= over);
             if !self.over.is_some_and(had) {
                 self.over = Some(at.now);
@@ -57,10 +52,15 @@ impl Reach {
         }
     }
 
-    /// How long one that waits may be silent: half of T, and two of its intervals where those are
-    /// long.
-    fn patience(config: &Config, at: At) -> Duration {
-        (at.patience(config) / 2).max(2 * at.resend_after(config))
+    /// How long another may be silent. One that waits as we do: half of T, and two of its intervals
+    /// where those are long. One that waits for nothing: half of T, and its interval.
+    fn patience(config: &Config, at: At, waits: bool) -> Duration {
+        let half = at.patience(config) / 2;
+        if waits {
+            half.max(2 * at.resend_after(config))
+        } else {
+            half + config.settings.idle_interval
+        }
     }
 
     /// When what waits begins anew.

@@ -5,7 +5,7 @@ mod handed_on;
 use super::context::{At, Config};
 use super::outbox::Outbox;
 use super::{BTreeMap, BTreeSet, ClientId, Delivery, Effect, Instant, Package, ReplicaId};
-use crate::pool::Admitted;
+use crate::pool::{Admitted, Share};
 use crate::{MAX_PACKAGE, RequestPool};
 use handed_on::HandedOn;
 use std::time::Duration;
@@ -84,7 +84,12 @@ impl Requests {
         let is_primary = primary == config.me;
         let is_long = package_len(&package) > LONG && stands(Defence::F60SizeOfWhatWaits);
         let copy = (from_client && !is_primary && !is_long).then(|| package.clone());
-        let admitted = self.pool.admit(package, at.now);
+        let share = match (from_client, is_primary) {
+            (true, true) => Share::Primary,
+            (true, false) => Share::Backup,
+            (false, _) => Share::HandedOn,
+        };
+        let admitted = self.pool.admit(package, share, at.now);
         if from_client && admitted == Admitted::Known {
             self.pool.sent_again(client, first, at.now);
         }
@@ -213,7 +218,7 @@ impl Requests {
     ) {
         for package in abandoned {
             if package.is_signed() || !self.must_sign.contains(&package.client) {
-                self.pool.admit(package, now);
+                self.pool.admit(package, Share::Primary, now);
             }
         }
         self.pool.requeue(carried, now);

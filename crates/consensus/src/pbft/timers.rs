@@ -53,11 +53,9 @@ impl<T: VoteTable> Pbft<T> {
             }
             _ => {}
         }
-        let (at, views, requests, slots) = (self.at(), &self.views, &self.requests, &self.slots);
-        self.reach.look(&self.config, at, || {
-            let proposed = slots.proposed_since(views.view()).map(|(since, _)| since);
-            [requests.pool().oldest(), proposed].into_iter().flatten().min()
-        });
+        let proposed = self.slots.proposed_since(self.views.view()).map(|(since, _)| since);
+        let oldest = [self.requests.pool().oldest(), proposed].into_iter().flatten().min();
+        self.reach.look(&self.config, self.at(), oldest);
     }
 
     fn note_heard(&mut self, from: Principal) {
@@ -160,8 +158,12 @@ impl<T: VoteTable> Pbft<T> {
         if busy || !uncovered || at.is_primary(&self.config) || !self.may_leave_now() {
             return None;
         }
+        if self.reach.is_cut_off() {
+            return None;
+        }
         let since = self.slots.idle_since().max(self.views.entered_at());
-        let since = self.full.over.map_or(since, |over| since.max(over));
+        let since =
+            [self.full.over, self.reach.over()].into_iter().flatten().fold(since, Instant::max);
         Some(since + self.config.settings.checkpoint_idle + self.timeout())
     }
 

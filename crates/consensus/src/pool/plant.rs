@@ -88,7 +88,10 @@ impl Plant {
                 let Some(number) = sender.held.pop_first() else { break };
                 let id = client as u64;
                 let Some(hint) = self.pool.turns_away(ClientId(id), RequestSeq(number)) else {
-                    assert_eq!(self.pool.admit(package(id, number), now), Admitted::New);
+                    assert_eq!(
+                        self.pool.admit(package(id, number), Share::Primary, now),
+                        Admitted::New
+                    );
                     sender.sent += 1;
                     continue;
                 };
