@@ -38,11 +38,9 @@ pub struct PoolLimits {
 /// kind. Packages are ordered as they come, and others must not wait for all that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// From the client, and we order: a quarter.
-    Primary,
-    /// From the client, and another orders: a sixteenth. What we take we hand on, and hold against the
-    /// primary.
-    Backup,
+    /// From the client: a quarter. A backup takes as much as the primary, or it could not tell how long
+    /// that has to order before its own (rule T7).
+    Asked,
     /// From a replica that took it: a half. The client may have filled its share here with others.
     HandedOn,
 }
@@ -50,8 +48,7 @@ pub enum Share {
 impl Share {
     fn of(self, room: usize) -> usize {
         room / match self {
-            Self::Primary => 4,
-            Self::Backup => 16,
+            Self::Asked => 4,
             Self::HandedOn => 2,
         }
     }
@@ -516,9 +513,9 @@ mod tests {
     #[test]
     fn a_stuck_request_does_not_make_the_lists_grow() {
         let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
-        assert_eq!(pool.admit(package(9, 1), Share::Primary, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(package(9, 1), Share::Asked, Instant(0)), Admitted::New);
         for k in 1..=10_000 {
-            assert_eq!(pool.admit(package(1, k), Share::Primary, Instant(k)), Admitted::New);
+            assert_eq!(pool.admit(package(1, k), Share::Asked, Instant(k)), Admitted::New);
             pool.delivered(&package(1, k));
             pool.trim(Instant(k));
             let lists = [pool.unforwarded.len(), pool.unvouched.len(), pool.queue.len()];
@@ -526,7 +523,7 @@ mod tests {
         }
         assert_eq!((pool.len(), pool.oldest_unvouched()), (1, Some(Instant(0))));
         assert_eq!((pool.queued_ops(), pool.take_batch(10, 10, Instant(0)).len()), (1, 1));
-        assert_eq!(pool.admit(package(1, 77), Share::Primary, Instant(0)), Admitted::Done);
+        assert_eq!(pool.admit(package(1, 77), Share::Asked, Instant(0)), Admitted::Done);
     }
 
     /// Who looks from outside wants to know how long a client waits, not for how long this view has
@@ -537,9 +534,9 @@ mod tests {
         assert_eq!(pool.oldest_arrival(), None);
         // A later number may come first.
         for (first, at) in [(2, 5), (1, 7)] {
-            pool.admit(package(1, first), Share::Primary, Instant(at));
+            pool.admit(package(1, first), Share::Asked, Instant(at));
         }
-        pool.admit(package(2, 1), Share::Primary, Instant(9));
+        pool.admit(package(2, 1), Share::Asked, Instant(9));
         pool.requeue(std::iter::empty(), Instant(50));
         assert_eq!((pool.oldest_arrival(), pool.oldest()), (Some(Instant(5)), Some(Instant(50))));
         pool.delivered(&package(1, 2));
@@ -550,7 +547,7 @@ mod tests {
     fn batches_keep_the_order_and_the_limits() {
         let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
         for k in 1..=10 {
-            pool.admit(package(k, 1), Share::Primary, Instant(k));
+            pool.admit(package(k, 1), Share::Asked, Instant(k));
         }
         let clients =
             |batch: Vec<Package>| -> Vec<u64> { batch.iter().map(|p| p.client.0).collect() };
@@ -575,20 +572,18 @@ mod tests {
         };
         let limits = PoolLimits { total_bytes: 4 << 20, ..PoolLimits::default() };
         let mut pool = RequestPool::new(limits, BTreeMap::new(), 2);
-        assert_eq!(pool.admit(long(1, 1, 2 << 20), Share::Primary, Instant(0)), Admitted::New);
-        assert_eq!(pool.admit(long(1, 2, 1), Share::Primary, Instant(0)), Admitted::Full);
-        assert_eq!(pool.admit(long(2, 1, 500 << 10), Share::Primary, Instant(0)), Admitted::New);
-        assert_eq!(pool.admit(long(2, 2, 500 << 10), Share::Primary, Instant(0)), Admitted::New);
-        assert_eq!(pool.admit(long(2, 3, 500 << 10), Share::Primary, Instant(0)), Admitted::Full);
-        assert_eq!(pool.admit(long(3, 1, 250 << 10), Share::Backup, Instant(0)), Admitted::New);
-        assert_eq!(pool.admit(long(3, 2, 10 << 10), Share::Backup, Instant(0)), Admitted::Full);
+        assert_eq!(pool.admit(long(1, 1, 2 << 20), Share::Asked, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(1, 2, 1), Share::Asked, Instant(0)), Admitted::Full);
+        assert_eq!(pool.admit(long(2, 1, 500 << 10), Share::Asked, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(2, 2, 500 << 10), Share::Asked, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(2, 3, 500 << 10), Share::Asked, Instant(0)), Admitted::Full);
         // What a replica took is not lost for what the client sends here.
-        assert_eq!(pool.admit(long(2, 4, 40 << 10), Share::Primary, Instant(0)), Admitted::Full);
+        assert_eq!(pool.admit(long(2, 4, 40 << 10), Share::Asked, Instant(0)), Admitted::Full);
         assert_eq!(pool.admit(long(2, 4, 40 << 10), Share::HandedOn, Instant(0)), Admitted::New);
         pool.delivered(&long(1, 1, 2 << 20));
-        assert_eq!(pool.admit(long(1, 2, 1), Share::Primary, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(1, 2, 1), Share::Asked, Instant(0)), Admitted::New);
         pool.delivered(&long(2, 1, 500 << 10));
-        assert_eq!(pool.admit(long(2, 3, 400 << 10), Share::Primary, Instant(0)), Admitted::New);
+        assert_eq!(pool.admit(long(2, 3, 400 << 10), Share::Asked, Instant(0)), Admitted::New);
     }
 
     /// f31: once as much waits as may, one client's packages are refused, and another's are not.
@@ -599,10 +594,10 @@ mod tests {
         let (greedy, modest) = (ClientId(1), ClientId(2));
         for k in 1..=99 {
             assert_eq!(pool.turns_away(greedy, RequestSeq(k)), None, "nobody else needs the room");
-            pool.admit(package(1, k), Share::Primary, Instant(0));
+            pool.admit(package(1, k), Share::Asked, Instant(0));
         }
         assert_eq!(pool.turns_away(greedy, RequestSeq(100)), None);
-        pool.admit(package(1, 100), Share::Primary, Instant(0));
+        pool.admit(package(1, 100), Share::Asked, Instant(0));
         assert!(pool.turns_away(greedy, RequestSeq(101)).is_some());
         assert_eq!(pool.turns_away(greedy, RequestSeq(50)), None, "it waits already");
         assert!(pool.turns_away(modest, RequestSeq(1)).is_some(), "there is no room at all");
@@ -611,12 +606,12 @@ mod tests {
         let mut k = 0;
         while pool.turns_away(greedy, RequestSeq(k + 1)).is_none() {
             k += 1;
-            assert_eq!(pool.admit(package(1, k), Share::Primary, Instant(0)), Admitted::New);
+            assert_eq!(pool.admit(package(1, k), Share::Asked, Instant(0)), Admitted::New);
         }
         assert_eq!(k, 4096);
         for k in 1..=2048 {
             assert_eq!(pool.turns_away(modest, RequestSeq(k)), None, "half is its share");
-            assert_eq!(pool.admit(package(2, k), Share::Primary, Instant(0)), Admitted::New);
+            assert_eq!(pool.admit(package(2, k), Share::Asked, Instant(0)), Admitted::New);
         }
         let hint = pool.turns_away(modest, RequestSeq(2049)).expect("and no more");
         assert!(!hint.is_zero());
@@ -628,7 +623,7 @@ mod tests {
     fn requests_under_macs_are_held_against_a_primary_when_others_vouch() {
         let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
         for k in 1..=3 {
-            pool.admit(package(k, 1), Share::Primary, Instant(k));
+            pool.admit(package(k, 1), Share::Asked, Instant(k));
         }
         let (a, b) = (ReplicaId(1), ReplicaId(2));
         pool.vouch(&package(2, 1), a, Instant(5));

@@ -58,13 +58,13 @@ pub(crate) fn each_code<F: Function>(
             }
             continue;
         }
-        let bodies: Vec<_> = items.iter().map(|(_, body)| HashInput { head: &[], body }).collect();
-        let mut codes = [[0; 32]; LANES];
-        lanes::<F>(items, |key| &key.inner, &bodies, |lane, code| codes[lane] = code);
-        let inner = codes;
-        let bodies: Vec<_> =
-            inner[..items.len()].iter().map(|body| HashInput { head: &[], body }).collect();
-        lanes::<F>(items, |key| &key.outer, &bodies, |lane, code| put(from + lane, code));
+        let nothing = HashInput { head: &[], body: &[] };
+        let mut messages = [nothing; LANES];
+        items.iter().zip(&mut messages).for_each(|((_, body), message)| message.body = body);
+        let mut inner = [[0; 32]; LANES];
+        lanes::<F>(items, |key| &key.inner, &messages, |lane, code| inner[lane] = code);
+        let messages = inner.each_ref().map(|body| HashInput { head: &[], body });
+        lanes::<F>(items, |key| &key.outer, &messages, |lane, code| put(from + lane, code));
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn each_code<F: Function>(
 fn lanes<F: Function>(
     items: &[(&Hmac<F>, &[u8])],
     state: fn(&Hmac<F>) -> &[u32; 8],
-    messages: &[HashInput<'_>],
+    messages: &[HashInput<'_>; LANES],
     mut put: impl FnMut(usize, [u8; 32]),
 ) {
     let mut states: States = [[0; LANES]; 8];

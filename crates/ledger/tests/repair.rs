@@ -189,6 +189,9 @@ fn a_crash_in_mending_leaves_the_old_file_or_the_new_one() {
     }
 }
 
+/// What looking at a record counts beside its bytes.
+const PAGE: u64 = 4 << 10;
+
 /// Of small blocks it looks at as many as it may; and it says when it was at the end.
 #[test]
 fn scrubbing_counts_blocks_too() {
@@ -196,7 +199,7 @@ fn scrubbing_counts_blocks_too() {
     let mut log = open(&storage);
     for _ in 0..3 {
         let took: Vec<_> = (0..4).map(|_| log.scrub(u64::MAX, 4).unwrap()).collect();
-        let len = |blocks: &[Block]| blocks.iter().map(|b| b.body.len() as u64 + 256).sum::<u64>();
+        let len = |blocks: &[Block]| blocks.iter().map(|b| b.body.len() as u64 + PAGE).sum::<u64>();
         assert_eq!(took[0], (len(&all[..4]), false));
         assert_eq!(took[1], (len(&all[4..8]), false));
         assert_eq!(took[2], (len(&all[8..]), true));
@@ -214,7 +217,7 @@ fn scrubbing_is_gentle_and_never_ends() {
     for _ in 0..3 {
         loop {
             calls += 1;
-            assert!(log.scrub(600, u64::MAX).unwrap().0 < 600 + 256 + 200);
+            assert!(log.scrub(600, u64::MAX).unwrap().0 < 600 + PAGE + 200);
             if log.damage().0 > 0 || calls > 200 {
                 break;
             }

@@ -242,11 +242,7 @@ impl Sequencer {
             return self.drop_message("package_too_long");
         }
         let copy = (from_client && !self.leads()).then(|| package.clone());
-        let share = match (from_client, self.leads()) {
-            (true, true) => Share::Primary,
-            (true, false) => Share::Backup,
-            (false, _) => Share::HandedOn,
-        };
+        let share = if from_client { Share::Asked } else { Share::HandedOn };
         match self.pool.admit(package, share, self.now) {
             Admitted::Done => {
                 self.effects.push_back(Effect::Repeat { client, first, count, digest });

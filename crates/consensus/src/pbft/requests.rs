@@ -84,11 +84,7 @@ impl Requests {
         let is_primary = primary == config.me;
         let is_long = package_len(&package) > LONG && stands(Defence::F60SizeOfWhatWaits);
         let copy = (from_client && !is_primary && !is_long).then(|| package.clone());
-        let share = match (from_client, is_primary) {
-            (true, true) => Share::Primary,
-            (true, false) => Share::Backup,
-            (false, _) => Share::HandedOn,
-        };
+        let share = if from_client { Share::Asked } else { Share::HandedOn };
         let admitted = self.pool.admit(package, share, at.now);
         if from_client && admitted == Admitted::Known {
             self.pool.sent_again(client, first, at.now);
@@ -218,7 +214,7 @@ impl Requests {
     ) {
         for package in abandoned {
             if package.is_signed() || !self.must_sign.contains(&package.client) {
-                self.pool.admit(package, Share::Primary, now);
+                self.pool.admit(package, Share::Asked, now);
             }
         }
         self.pool.requeue(carried, now);

@@ -89,7 +89,7 @@ impl Plant {
                 let id = client as u64;
                 let Some(hint) = self.pool.turns_away(ClientId(id), RequestSeq(number)) else {
                     assert_eq!(
-                        self.pool.admit(package(id, number), Share::Primary, now),
+                        self.pool.admit(package(id, number), Share::Asked, now),
                         Admitted::New
                     );
                     sender.sent += 1;

@@ -175,10 +175,10 @@ mod tests {
                 pool.vouch(&package(client, 1), ReplicaId(by), Instant(since));
             }
         };
-        pool.admit(package(1, 1), Share::Primary, Instant(100));
+        pool.admit(package(1, 1), Share::Asked, Instant(100));
         vouch(&mut pool, 1, 10);
         assert_eq!(pool.oldest(), Some(Instant(100)));
-        pool.admit(package(2, 1), Share::Primary, Instant(110));
+        pool.admit(package(2, 1), Share::Asked, Instant(110));
         pool.requeue(std::iter::empty(), Instant(500));
         pool.delivered(&package(1, 1));
         vouch(&mut pool, 2, 300);
@@ -190,9 +190,9 @@ mod tests {
     fn t2_each_client_has_some_handed_on_at_a_time() {
         let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 2);
         for k in 1..=20 {
-            pool.admit(package(1, k), Share::Primary, Instant(0));
+            pool.admit(package(1, k), Share::Asked, Instant(0));
         }
-        pool.admit(package(2, 1), Share::Primary, Instant(1));
+        pool.admit(package(2, 1), Share::Asked, Instant(1));
         let first = pool.to_forward(Instant(5), Instant(10));
         assert_eq!(first.iter().filter(|p| p.client == ClientId(1)).count(), 16);
         assert_eq!(first.last().map(|p| p.client), Some(ClientId(2)));

@@ -16,8 +16,9 @@ use tercio_types::{ClientId, Principal, SigningKey};
 struct Claims {
     /// Whether the next is the sender's own.
     outer: bool,
-    /// To be checked together.
-    macs: Vec<(ClientId, MacItem)>,
+    /// To be checked together, and whose they are.
+    macs: Vec<MacItem>,
+    clients: Vec<ClientId>,
     /// Whose MACs do not hold.
     doubts: Vec<ClientId>,
     signatures: Vec<Signed>,
@@ -28,10 +29,12 @@ const TOGETHER: usize = 64;
 
 impl Claims {
     fn check_macs(&mut self) {
-        let (clients, items): (Vec<_>, Vec<_>) = self.macs.drain(..).unzip();
-        let good = MacItem::verify_many(&items);
-        let bad = clients.into_iter().zip(good).filter(|(_, good)| !good);
-        self.doubts.extend(bad.map(|(client, _)| client));
+        let Self { clients, macs, doubts, .. } = self;
+        let good = MacItem::verify_many(macs);
+        let bad = clients.iter().zip(good).filter(|(_, good)| !good);
+        doubts.extend(bad.map(|(client, _)| *client));
+        clients.clear();
+        macs.clear();
     }
 }
 
@@ -157,7 +160,8 @@ impl Keyring {
         match (link, tag, by) {
             (Some(link), Some(tag), Principal::Client(client)) if !claims.outer => {
                 let item = MacItem { key: link.receive.clone(), said: claim.said, tag };
-                claims.macs.push((client, item));
+                claims.macs.push(item);
+                claims.clients.push(client);
                 if claims.macs.len() == TOGETHER {
                     claims.check_macs();
                 }
