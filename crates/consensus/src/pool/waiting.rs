@@ -123,7 +123,8 @@ impl RequestPool {
 
     /// Requests that are to be forwarded and arrived until `before`. Each is given once a view, and
     /// again when its client sends it again; of each client at most `AT_ONCE` of them and
-    /// `BYTES_AT_ONCE`, one at least. The others are looked at as if they had come now.
+    /// `BYTES_AT_ONCE`, one at least. The others are looked at as if they had come now, and are held
+    /// against the primary from now on.
     pub fn to_forward(&mut self, before: Instant, now: Instant) -> Vec<Package> {
         let mut out = Vec::new();
         let mut given: BTreeMap<ClientId, (usize, usize)> = BTreeMap::new();
@@ -135,6 +136,12 @@ impl RequestPool {
             let (count, bytes) = given.entry(key.0).or_default();
             let much = *bytes + package_len(&pending.package) > BYTES_AT_ONCE && *count > 0;
             if *count >= AT_ONCE || much {
+                // The primary may not have it, so it is not held against that before its turn.
+                let held = pending.held_since.as_mut().map(|since| std::mem::replace(since, now));
+                if let Some(since) = held {
+                    self.held.remove(&(since, id));
+                    self.held.insert((now, id), key);
+                }
                 self.unforwarded.push_back((now, id, key));
                 continue;
             }
@@ -199,5 +206,26 @@ mod tests {
         assert_eq!(pool.to_forward(Instant(9), Instant(14)).len(), 0);
         assert_eq!(pool.to_forward(Instant(10), Instant(15)).len(), 4);
         assert_eq!(pool.oldest_unforwarded(), None);
+    }
+
+    /// T2: what is not handed on yet is not held against the primary, which may not have it; the oldest
+    /// of its client is.
+    #[test]
+    fn t2_what_is_put_off_is_held_from_its_turn_on() {
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 0);
+        for k in 1..=20 {
+            pool.admit(package(1, k), Share::Asked, Instant(k));
+        }
+        assert_eq!(pool.to_forward(Instant(50), Instant(100)).len(), 16);
+        assert_eq!(pool.oldest(), Some(Instant(1)));
+        (1..=16).for_each(|k| pool.delivered(&package(1, k)));
+        assert_eq!(pool.oldest(), Some(Instant(100)));
+        assert_eq!(pool.to_forward(Instant(100), Instant(150)).len(), 4);
+        assert_eq!(pool.oldest(), Some(Instant(100)));
+        pool.delivered(&package(1, 17));
+        pool.requeue(std::iter::empty(), Instant(200));
+        assert_eq!(pool.oldest(), Some(Instant(200)));
+        (18..=20).for_each(|k| pool.delivered(&package(1, k)));
+        assert_eq!(pool.oldest(), None);
     }
 }
