@@ -45,6 +45,10 @@ pub enum Share {
     HandedOn,
 }
 
+/// Rule T2: a longer package is not handed to the primary at once. Its client most likely sent it
+/// there too, and what would come of it from all backups keeps the primary from shipping it.
+pub(crate) const LONG: usize = 64 << 10;
+
 impl Share {
     fn of(self, room: usize) -> usize {
         room / match self {
@@ -84,8 +88,9 @@ struct Pending {
     /// How long what waited when it came may take, itself included (rule T7).
     spare: Duration,
     proposed: bool,
-    /// Whether it stands in the list of what is to be forwarded.
+    /// Whether it stands in the list of what is to be forwarded, and whether it was since the view began.
     to_forward: bool,
+    handed_on: bool,
     /// Who else has shown that its tag is good.
     vouchers: ReplicaSet,
     /// Since when it is held against the primary.
@@ -243,6 +248,7 @@ impl RequestPool {
             spare,
             proposed: false,
             to_forward: true,
+            handed_on: false,
             vouchers,
             held_since: None,
         };

@@ -5,7 +5,7 @@ mod handed_on;
 use super::context::{At, Config};
 use super::outbox::Outbox;
 use super::{BTreeMap, BTreeSet, ClientId, Delivery, Effect, Instant, Package, ReplicaId};
-use crate::pool::{Admitted, Share};
+use crate::pool::{Admitted, LONG, Share};
 use crate::{MAX_PACKAGE, RequestPool};
 use handed_on::HandedOn;
 use std::time::Duration;
@@ -13,10 +13,6 @@ use tercio_types::zoo::{Defence, stands};
 use tercio_types::{Membership, RequestWindow};
 use tercio_wire::reject::Reason;
 use tercio_wire::{EncodedBatch, package_len};
-
-/// Rule T2: a longer package is not handed to the primary at once. Its client most likely sent it
-/// there too, and what would come of it from all backups keeps the primary from shipping it.
-const LONG: usize = 64 << 10;
 
 /// A request that another replica handed on.
 pub(super) struct Forwarded {

@@ -1,7 +1,7 @@
 //! What waits and for how long: what is to be forwarded to others (T2), what enough others have
 //! vouched for (A4), and what is held against the primary (T1).
 
-use super::{Key, RequestPool};
+use super::{Key, LONG, RequestPool};
 use crate::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,6 +30,17 @@ impl RequestPool {
         if pending.held_since.is_none() {
             pending.held_since = Some(since);
             let id = pending.id;
+            self.held.insert((since, id), key);
+        }
+    }
+
+    /// What is held against the primary is so from `since` on only.
+    fn hold_from(&mut self, key: Key, since: Instant) {
+        let Some(pending) = self.find_mut(&key) else { return };
+        let held = pending.held_since.as_mut().map(|held| std::mem::replace(held, since));
+        let id = pending.id;
+        if let Some(held) = held {
+            self.held.remove(&(held, id));
             self.held.insert((since, id), key);
         }
     }
@@ -90,7 +101,7 @@ impl RequestPool {
             let spare = self.throughput.time_for(ahead);
             let since = now + spare;
             let pending = self.find_mut(&key).expect("just listed");
-            (pending.to_forward, pending.spare) = (true, spare);
+            (pending.to_forward, pending.handed_on, pending.spare) = (true, false, spare);
             let held = pending.held_since.as_mut().map(|held| *held = since).is_some();
             self.unforwarded.push_back((since, id, key));
             if held {
@@ -137,17 +148,20 @@ impl RequestPool {
             let much = *bytes + package_len(&pending.package) > BYTES_AT_ONCE && *count > 0;
             if *count >= AT_ONCE || much {
                 // The primary may not have it, so it is not held against that before its turn.
-                let held = pending.held_since.as_mut().map(|since| std::mem::replace(since, now));
-                if let Some(since) = held {
-                    self.held.remove(&(since, id));
-                    self.held.insert((now, id), key);
-                }
                 self.unforwarded.push_back((now, id, key));
+                self.hold_from(key, now);
                 continue;
             }
             (*count, *bytes) = (*count + 1, *bytes + package_len(&pending.package));
             pending.to_forward = false;
             out.push(pending.package.clone());
+            // A long one is handed to nobody before; the primary has its time, and that of what waits
+            // there, from now on.
+            let first = !std::mem::replace(&mut pending.handed_on, true);
+            if first && package_len(&pending.package) > LONG {
+                let ahead = self.throughput.time_for(self.bytes);
+                self.hold_from(key, now + ahead);
+            }
         }
         out
     }
