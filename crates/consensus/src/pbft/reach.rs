@@ -15,13 +15,15 @@ pub(super) struct Reach {
     start: Instant,
     heard: BTreeMap<ReplicaId, Instant>,
     cut_off: bool,
+    /// When to look again.
+    look_at: Instant,
     /// When we were cut off last, and were no more.
     over: Option<Instant>,
 }
 
 impl Reach {
     pub(super) fn new(now: Instant) -> Self {
-        Self { start: now, heard: BTreeMap::new(), cut_off: false, over: None }
+        Self { start: now, heard: BTreeMap::new(), cut_off: false, look_at: now, over: None }
     }
 
     /// Something came from this replica.
@@ -35,11 +37,17 @@ impl Reach {
         self.cut_off
     }
 
+    /// Whether to look again: all the time when we are cut off, and often enough before that.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.cut_off || now >= self.look_at
+    }
+
     /// Looks again; `oldest` is since when the oldest waits that a primary is measured by. It has its
     /// whole time from the end of a cut on, once, so that nobody who is silent now and then can put
     /// it off.
     pub(super) fn look(&mut self, config: &Config, at: At, oldest: Option<Instant>) {
         let patience = Self::patience(config, at, oldest.is_some());
+        self.look_at = at.now + patience / 8;
         let silent = |last: Instant| at.now.since(last) > patience;
         let last = |id: ReplicaId| self.heard.get(&id).copied().unwrap_or(self.start);
         let heard = config.others().filter(|id| !silent(last(*id))).count();

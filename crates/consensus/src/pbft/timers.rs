@@ -53,9 +53,11 @@ impl<T: VoteTable> Pbft<T> {
             }
             _ => {}
         }
-        let proposed = self.slots.proposed_since(self.views.view()).map(|(since, _)| since);
-        let oldest = [self.requests.pool().oldest(), proposed].into_iter().flatten().min();
-        self.reach.look(&self.config, self.at(), oldest);
+        if self.reach.is_due(self.now) {
+            let proposed = self.slots.proposed_since(self.views.view()).map(|(since, _)| since);
+            let oldest = [self.requests.pool().oldest(), proposed].into_iter().flatten().min();
+            self.reach.look(&self.config, self.at(), oldest);
+        }
     }
 
     fn note_heard(&mut self, from: Principal) {
@@ -97,7 +99,8 @@ impl<T: VoteTable> Pbft<T> {
     /// from here on, once for each request, as after a full window.
     pub(super) fn note_pause(&mut self) {
         let late = self.now.since(self.resend.status_deadline());
-        if late >= self.at().patience(&self.config) / 4 && stands(Defence::F62ReturnToTheView) {
+        let is_late = !late.is_zero() && late >= self.at().patience(&self.config) / 4;
+        if is_late && stands(Defence::F62ReturnToTheView) {
             let proposed = self.slots.proposed_since(self.views.view()).map(|(since, _)| since);
             self.begin_anew([self.requests.pool().oldest(), proposed].into_iter().flatten().min());
         }
