@@ -2,8 +2,8 @@
 // management and scheduler around the card's memory. Gives each verified vote a slot of its bucket,
 // or says why it gets none.
 //
-// Latency and time a vote: LATENCY + 4 cycles. With LATENCY at most 4 that is no more than 8,
-// whichever buckets votes fall into.
+// Latency: LATENCY + 3 cycles. Throughput: a vote each LATENCY + 4 cycles, which is no more than 8
+// with a LATENCY of at most 4, whichever buckets votes fall into.
 module collision_manager #(
     parameter int BUCKETS = 4096,
     parameter int LATENCY = 2

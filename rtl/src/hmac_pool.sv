@@ -1,7 +1,7 @@
 // Yang et al., Fig. 7, 'secure hash': LANES engines that take jobs in turn and give tags in the
 // same order. All jobs take equally long, so turns lose nothing and need no dispatcher.
 //
-// Latency: 130 cycles. Throughput: a tag each ceil(130 / LANES) cycles; 17 lanes give one each 7.65
+// Latency: 130 cycles. Throughput: LANES tags in 130 cycles; with 17 lanes that is one each 7.65
 // cycles (decision 0060).
 module hmac_pool #(
     parameter int LANES = 17

@@ -6,7 +6,7 @@
 //              +-> tag_extract
 //
 // Latency of a vote: 131 cycles behind its last beat. Throughput: a beat a cycle, and a vote each
-// ceil(130 / LANES) cycles.
+// 130 / LANES cycles.
 module verify_module #(
     parameter int LANES   = 17,
     parameter int SENDERS = 128
