@@ -6,7 +6,8 @@
 // slots if they are set; the rest of the row stays, so nobody reads a row in order to write it.
 //
 // Latency: LATENCY cycles from a read to its row, at least 1; requests may follow each other.
-// Memory of FPGAs begins as zeros: all slots are free.
+// Memory of FPGAs begins as zeros: all slots are free. A reset does not go through it: the host frees
+// all slots after one.
 module slot_directory #(
     parameter int BUCKETS = 4096,
     parameter int LATENCY = 2

@@ -78,10 +78,16 @@ impl Card {
             up: Vec::new(),
             coming_up: Vec::new(),
         };
-        for _ in 0..4 {
-            card.step(&Inputs { reset: 1, ..Inputs::default() });
-        }
+        card.reset();
         card
+    }
+
+    /// Resets the card; host memory begins as zeros again, as that of a replica that restarts.
+    pub fn reset(&mut self) {
+        for _ in 0..4 {
+            self.step(&Inputs { reset: 1, ..Inputs::default() });
+        }
+        self.memory.fill(0);
     }
 
     fn step(&mut self, inputs: &Inputs) -> Outputs {

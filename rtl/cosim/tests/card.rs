@@ -113,6 +113,31 @@ fn a_key_changes_at_once() {
     assert_eq!(card.receive(&both(3)), [Verdict::UnknownSender; 2]);
 }
 
+/// A replica that restarts: the card remembers no key, and no vote once its slots are freed.
+#[test]
+fn a_restart_begins_with_an_empty_table() {
+    let network = Network::new(4, 9);
+    let settings = settings(false);
+    let votes = Packets::new(&network, settings, 8, 0).take(40);
+    let mut card = Card::new();
+    prepare(&mut card, &network, &settings);
+    let before = card.receive(&votes);
+    let memory = card.memory().to_vec();
+    assert!(before.iter().all(|verdict| *verdict == Verdict::Stored));
+
+    card.reset();
+    assert_eq!(card.receive(&votes), vec![Verdict::UpOther; votes.len()], "it has no address");
+    card.set(&settings);
+    assert_eq!(card.receive(&votes), vec![Verdict::UnknownSender; votes.len()]);
+    prepare(&mut card, &network, &settings);
+    assert_eq!(card.receive(&votes), vec![Verdict::Replay; votes.len()], "the bitmap stayed");
+    for bucket in 0..Size::BENCH.buckets {
+        card.free(bucket, 0b1111);
+    }
+    assert_eq!(card.receive(&votes), before);
+    assert!(card.memory() == memory, "the same slots, and serial numbers from 1 again");
+}
+
 /// A packet longer than all of the card's queues goes through, and so do votes behind it.
 #[test]
 fn no_packet_is_too_long() {

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use tercio_crypto::{Claim, Claimed, Keyring, Reject};
 use tercio_rtl_cosim::hostile::Packets;
 use tercio_rtl_cosim::{Backend, Model, Network, Size, Verdict, vote};
-use tercio_types::{Authenticator, Suite};
-use tercio_wire::{Frame, Kind};
+use tercio_types::{Authenticator, Digest, ReplicaId, Suite};
+use tercio_wire::{Frame, Key, Kind};
 
 /// A frame's own claim, as the stage of verification makes it.
 struct Whole(Frame);
@@ -27,6 +27,17 @@ fn engine(ring: &mut Keyring, payload: &[u8]) -> Option<Result<u64, Reject>> {
     }
     let seq = frame.key.seq;
     Some(ring.verify(Whole(frame)).map(|_| seq))
+}
+
+/// The packets here carry what the engine sends.
+#[test]
+fn a_vote_is_the_engines_frame() {
+    let network = Network::new(4, 9);
+    let digest = Digest([6; 32]);
+    let key = Key::of_replica(Kind(18), ReplicaId(3), 5, 77, digest);
+    let auth = network.ring(3).mac_vector(&key.to_array());
+    let frame = Frame { key, auth, body: Bytes::new() }.to_bytes();
+    assert_eq!(vote(&network, &key.to_array())[42..], frame);
 }
 
 #[test]

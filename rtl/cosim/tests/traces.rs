@@ -20,11 +20,14 @@ fn the_model_does_what_the_card_did() {
     println!("rtl: {packets} recorded packets replayed");
 }
 
+/// What is done to a line.
+type Change = fn(&str) -> String;
+
 /// Every recorded line counts: a trace with one word changed is not what the model does.
 #[test]
 fn a_changed_trace_is_noticed() {
     let (_, text) = traces().into_iter().find(|(path, _)| path.ends_with("hostile.trace")).unwrap();
-    let changes: [(&str, fn(&str) -> String); 5] = [
+    let changes: [(&str, Change); 5] = [
         ("packet stored", |line| line.replace("stored", "replay")),
         ("packet bad_mac", |line| line.replace("bad_mac", "stored")),
         ("slot", |line| line.replace(['a', 'b', 'c', 'd'], "0")),
