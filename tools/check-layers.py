@@ -25,7 +25,7 @@ JOINED = {
     "tercio-cli", "tercio",
 }
 # What looks at the product from outside: nothing of the product stands on it.
-OUTSIDE = {"tercio-sim", "tercio-bench", "tercio-attack", "tercio-sequencer"}
+OUTSIDE = {"tercio-sim", "tercio-bench", "tercio-attack", "tercio-sequencer", "tercio-rtl-cosim"}
 APPS = {"tercio-counter", "tercio-exchange", "tercio-kv", "tercio-bank"}
 ALL_APPS = APPS | {"tercio-registry"}
 ABOVE = JOINED | OUTSIDE | ALL_APPS
@@ -72,10 +72,12 @@ for name in ("tercio-prism", "tercio-unsafe-sys"):
 for app in APPS:
     MUST_NOT_KNOW[app] = IO | (STAGES - {"tercio-execution"}) | ABOVE
 MUST_NOT_KNOW["tercio-registry"] = OUTSIDE | (JOINED - {"tercio-genesis"})
+# A card knows frames and keys, and nothing of what stands on them.
+MUST_NOT_KNOW["tercio-rtl-cosim"] = STAGES | (ABOVE - {"tercio-rtl-cosim"})
 # Only tests have business with these.
 for name in STAGES | JOINED | ALL_APPS:
     MUST_NOT_KNOW[name] = MUST_NOT_KNOW.get(name, set()) | {
-        "tercio-unsafe-alloc-count", "tercio-unsafe-libcrypto",
+        "tercio-unsafe-alloc-count", "tercio-unsafe-libcrypto", "tercio-unsafe-rtl",
     } - ({"tercio-unsafe-libcrypto"} if name in ("tercio-cli", "tercio") else set())
 
 
