@@ -11,7 +11,8 @@
 mod published;
 mod view;
 
-pub(crate) use published::Control;
+pub use published::make_undumpable;
+pub(crate) use published::{Control, files_of};
 pub use view::MemoryView;
 pub(crate) use view::{Place, Scratch};
 
@@ -118,6 +119,16 @@ struct Regions {
     /// Of each number, how often it was registered.
     generations: [u16; 256],
     poison: bool,
+}
+
+impl Regions {
+    fn pool_count(&self, pool: u8) -> Option<PoolCount> {
+        let pool = self.slots[usize::from(pool)].as_ref()?.pool.as_ref()?;
+        let state = lock(&pool.state);
+        let (free, waiting) = (state.free.len() as u32, state.limbo.len() as u32);
+        let (posted, limit) = (state.posted, pool.limit);
+        Some(PoolCount { posted, free, waiting, taken: posted - free - waiting, limit })
+    }
 }
 
 /// The registered memory of a server.
@@ -299,12 +310,7 @@ impl Memory {
     /// Where the buffers of a pool are. `None` when it is no pool.
     #[must_use]
     pub fn pool_count(&self, pool: u8) -> Option<PoolCount> {
-        let regions = self.regions.read().expect("no thread panics while it registers");
-        let pool = regions.slots[usize::from(pool)].as_ref()?.pool.as_ref()?;
-        let state = lock(&pool.state);
-        let (free, waiting) = (state.free.len() as u32, state.limbo.len() as u32);
-        let (posted, limit) = (state.posted, pool.limit);
-        Some(PoolCount { posted, free, waiting, taken: posted - free - waiting, limit })
+        self.regions.read().expect("no thread panics while it registers").pool_count(pool)
     }
 
     /// Whether something is registered under the capability.
