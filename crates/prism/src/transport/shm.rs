@@ -84,7 +84,7 @@ impl ShmPort {
         let (words, file) = Words::shared("tercio-prism", ring::WORDS)?;
         let words = Arc::new(words);
         // One that is gone again already is not worth a word.
-        if send_files(&stream, LAYOUT, &[file.as_fd()]).is_ok() {
+        if send_rings(&stream, file.as_fd()).is_ok() {
             self.clients.push(ShmClient {
                 id: next_link(),
                 stream,
@@ -213,8 +213,7 @@ impl ShmLink {
     pub fn open(path: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        let [file] = <[OwnedFd; 1]>::try_from(receive_files(&stream, LAYOUT)?)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, NO_SERVER))?;
+        let file = receive_rings(&stream)?;
         stream.set_nonblocking(true)?;
         let words = Arc::new(Words::of_shared(&file, ring::WORDS)?);
         Ok(Self {
@@ -292,6 +291,24 @@ fn is_closed(stream: &UnixStream) -> bool {
         Ok((_, length)) => length == 0,
         Err(error) => !matches!(error, Errno::AGAIN | Errno::INTR),
     }
+}
+
+/// Hands the memory of two rings over.
+///
+/// # Errors
+/// When the other side does not take it.
+pub fn send_rings(stream: &UnixStream, file: BorrowedFd<'_>) -> io::Result<()> {
+    send_files(stream, LAYOUT, &[file])
+}
+
+/// Takes the memory of two rings; waits for it as the stream waits for bytes.
+///
+/// # Errors
+/// When the other side hands over nothing, or something else.
+pub fn receive_rings(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let files = receive_files(stream, LAYOUT)?;
+    let file = files.into_iter().next();
+    file.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, NO_SERVER))
 }
 
 fn send_files(stream: &UnixStream, what: [u8; 8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
