@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use tercio_prism::check::{Act, Event, linearizable};
 use tercio_prism::client::{Draft, Session};
-use tercio_prism::engine::{Batch, Engine, Peer, Service};
+use tercio_prism::engine::{Batch, Buffers, Engine, Peer, Service};
 use tercio_prism::kv::prism::PrismClient;
 use tercio_prism::kv::server::{KvServer, Shared, StoreCount};
 use tercio_prism::kv::{Command, Done, Progress, StoreClient, StoreError};
@@ -190,6 +190,10 @@ impl<S: StoreClient> World<S> {
     pub(crate) fn upkeep(&mut self) {
         self.memory.collect();
         self.engine.maintain(self.now_ns);
+        let buffers = self.engine.buffers();
+        if !buffers.iter().all(Buffers::are_conserved) {
+            self.trouble = Some(format!("buffers are missing, or in two places: {buffers:?}"));
+        }
     }
 
     fn at_server(&mut self, port: usize, frame: &[u64]) {
