@@ -8,7 +8,7 @@
 //! is dropped. Transports that lose and duplicate nothing ("reliable") need none of that.
 
 use crate::exec;
-use crate::memory::{Memory, MemoryView};
+use crate::memory::{Buffers, Memory, MemoryView};
 use crate::op::{Addr, Capability, Reject};
 use crate::wire::{AnswerWriter, Header, Kind, Request};
 use crate::zoo::{Defence, stands};
@@ -130,39 +130,6 @@ pub trait Service: Send {
     /// Where its buffers are; a service that has none needs not say so.
     fn buffers(&self, _view: &MemoryView<'_>) -> Buffers {
         Buffers::default()
-    }
-}
-
-/// Where buffers are: each that was posted is in one of the other three places.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Buffers {
-    /// Buffers that were ever posted.
-    pub posted: u64,
-    /// Buffers that can be taken, or will be after their grace period.
-    pub free: u64,
-    /// Buffers that the store names: values, and what the intents of transactions need.
-    pub live: u64,
-    /// Buffers that are taken and that the store does not name: clients have them in hand, or died so.
-    pub in_flight: u64,
-}
-
-impl Buffers {
-    /// Whether none is missing and none is in two places.
-    #[must_use]
-    pub const fn are_conserved(&self) -> bool {
-        self.posted == self.free + self.live + self.in_flight
-    }
-
-    /// As [`COUNT`] answers.
-    #[must_use]
-    pub const fn words(&self) -> [u64; 4] {
-        [self.posted, self.free, self.live, self.in_flight]
-    }
-
-    /// Of an answer's words.
-    #[must_use]
-    pub const fn of_words([posted, free, live, in_flight]: [u64; 4]) -> Self {
-        Self { posted, free, live, in_flight }
     }
 }
 

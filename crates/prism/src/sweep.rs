@@ -4,8 +4,7 @@
 //! for that long, but for those that it is about to report: its report then comes too late and is
 //! refused, which harms nobody.)
 
-use crate::engine::Buffers;
-use crate::memory::{Memory, MemoryView};
+use crate::memory::{Buffers, Memory, MemoryView};
 use crate::op::{Addr, Capability};
 use crate::zoo::{Defence, stands};
 use std::collections::BTreeSet;

@@ -22,8 +22,8 @@
 //! used up, since clients that are idle do not hurry to report what they replaced.
 
 use super::layout::{Hash, SLOT, item, item_words, put_item};
-use crate::engine::{Buffers, Service};
-use crate::memory::{Memory, MemoryView, Rights};
+use crate::engine::Service;
+use crate::memory::{Buffers, Memory, MemoryView, Rights};
 use crate::op::{Addr, Capability, Reject, SCRATCH_BYTES, Status};
 use crate::sweep::{self, Sweep};
 use crate::zoo::{Defence, stands};

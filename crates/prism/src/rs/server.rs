@@ -1,8 +1,8 @@
 //! A replica's side: it registers the memory, tells clients where it is, and sweeps it.
 
 use super::{MAX_BLOCK, MAX_MEMBERS, Map, Tag, call};
-use crate::engine::{Buffers, Service};
-use crate::memory::{Memory, MemoryView, Rights};
+use crate::engine::Service;
+use crate::memory::{Buffers, Memory, MemoryView, Rights};
 use crate::op::{Addr, Capability, Reject};
 use crate::sweep::{self, Sweep};
 use crate::zoo::{Defence, stands};

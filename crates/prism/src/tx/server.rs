@@ -3,8 +3,8 @@
 use super::{
     BUFFERS, C, ENTRY, ITEM_HEADER, MAX_CLIENTS, MAX_VALUE, SLOT, Shard, Timestamp, call, status,
 };
-use crate::engine::{Buffers, Service};
-use crate::memory::{Memory, MemoryView, Rights};
+use crate::engine::Service;
+use crate::memory::{Buffers, Memory, MemoryView, Rights};
 use crate::op::{Addr, Capability, Reject};
 use crate::sweep::{self, Sweep};
 use std::io;
