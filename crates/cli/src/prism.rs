@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use tercio_bench::prism::{self, loads};
 use tercio_prism::client::Client;
-use tercio_prism::engine::Engine;
+use tercio_prism::engine::{COUNT, Counters, Engine};
 use tercio_prism::kv::driver::Driver;
 use tercio_prism::kv::prism::PrismClient;
 use tercio_prism::kv::server::{Config, KvServer};
-use tercio_prism::memory::Memory;
+use tercio_prism::memory::{Buffers, Memory, make_undumpable};
 use tercio_prism::op::Capability;
 use tercio_prism::server::{Options, Server, run_together};
 use tercio_prism::transport::Endpoint;
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Kv(KvArgs),
     /// Put a YCSB load on a store that is being served
     Bench(BenchArgs),
+    /// Say where the buffers of a server are: of a store, a replica or a shard
+    Count(CountArgs),
     /// Replicated blocks (PRISM-RS): serve a replica, read and write blocks
     #[command(subcommand)]
     Rs(groups::RsCommand),
@@ -132,6 +134,15 @@ enum KvCommand {
     },
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct CountArgs {
+    #[command(flatten)]
+    at: At,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum WorkloadName {
     A,
@@ -172,10 +183,13 @@ const KEY_FILE: &str = "prism.key";
 const DEFAULT_UDP: ([u8; 4], u16) = ([127, 0, 0, 1], 7400);
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    // A server's memory is for who has the capability, and a client has that in its own.
+    make_undumpable().map_err(Failure::new)?;
     match command {
         Command::Serve(args) => serve(args),
         Command::Kv(args) => kv(args),
         Command::Bench(args) => load(args),
+        Command::Count(args) => count(args),
         Command::Rs(command) => groups::rs(command),
         Command::Tx(command) => groups::tx(command),
     }
@@ -215,7 +229,39 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
         }
         None => store(args, options)?,
     };
-    server.run(&stop, &AtomicU64::new(0)).map_err(Failure::new)
+    serve_until(&mut server, &stop, args.json)
+}
+
+/// Serves until it is stopped; then says what it has done, and where the buffers are.
+fn serve_until(server: &mut Server, stop: &AtomicBool, json: bool) -> Result<(), Failure> {
+    server.run(stop, &AtomicU64::new(0)).map_err(Failure::new)?;
+    let (counters, buffers) = (server.engine().counters(), server.engine().buffers());
+    output::report(json, &Ended { counters, buffers }, |ended| {
+        let Counters { requests, repeated, rejected, .. } = ended.counters;
+        output::line(&format!(
+            "{requests} requests were run, {repeated} answered again, {rejected} turned down"
+        ));
+        ended.buffers.iter().for_each(|buffers| output::line(&words_of(buffers)));
+    })
+}
+
+#[derive(Serialize)]
+struct Ended {
+    #[serde(flatten)]
+    counters: Counters,
+    buffers: Vec<Buffers>,
+}
+
+fn words_of(buffers: &Buffers) -> String {
+    let Buffers { posted, free, live, in_flight } = buffers;
+    format!("buffers: {posted} posted = {free} free + {live} live + {in_flight} in flight")
+}
+
+fn count(args: &CountArgs) -> Result<(), Failure> {
+    let answer = connect(&args.at)?.call(COUNT, &[]).map_err(Failure::new)?;
+    let words =
+        answer.try_into().map_err(|_| Failure::new("the server's answer makes no sense"))?;
+    output::report(args.json, &Buffers::of_words(words), |buffers| output::line(&words_of(buffers)))
 }
 
 /// Serves what `tercio bench prism fig6` and the like measure, until it is stopped.

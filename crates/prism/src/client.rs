@@ -7,6 +7,7 @@
 use crate::clock;
 use crate::direct::Direct;
 use crate::engine::{MAP, WINDOW};
+use crate::memory::files_of;
 use crate::op::{Capability, Op, Reject};
 use crate::transport::{Endpoint, Link, LinkError};
 use crate::wire::{self, Answer, Header, Kind};
@@ -18,8 +19,6 @@ const FIRST_WAIT_NS: u64 = 20_000_000;
 const MAX_SENDS: u32 = 10;
 /// The longest wait.
 const MAX_WAIT_NS: u64 = 1_000_000_000;
-/// How often the server's memory is mapped anew before that counts as impossible.
-const MAX_MAPPINGS: u32 = 4;
 /// How often a client that reads without the server looks whether it is still there, in nanoseconds.
 const LOOK_NS: u64 = 10_000_000;
 
@@ -390,19 +389,13 @@ impl Client {
             }
             error => error,
         };
-        let mut failed = None;
-        for _ in 0..MAX_MAPPINGS {
-            let described = self.call(MAP, &[]).map_err(unpublished)?;
-            match Direct::open(&described, self.session.capability, known.as_ref()) {
-                Ok(direct) => {
-                    self.direct = Some(direct);
-                    return Ok(());
-                }
-                // A region may have gone since it was described.
-                Err(error) => failed = Some(error),
-            }
-        }
-        Err(ClientError::Direct(failed.expect("it was tried")))
+        let described = self.call(MAP, &[]).map_err(unpublished)?;
+        let opened = files_of(&described).and_then(|count| self.link.files(count));
+        let opened = opened.and_then(|files| {
+            Direct::open(&described, &files, self.session.capability, known.as_ref())
+        });
+        self.direct = Some(opened.map_err(ClientError::Direct)?);
+        Ok(())
     }
 
     /// How many requests were run here since [`Client::read_directly`].

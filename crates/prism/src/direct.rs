@@ -17,7 +17,8 @@
 //! reads while others write much so becomes an ordinary one.
 //!
 //! **Whom it trusts.** The client reads what it could read anyway, region by region as its capability
-//! opens them, and can write nothing. With each read it looks whether regions have come or gone; one
+//! opens them: it is handed the descriptors of those (`SCM_RIGHTS`) and of nothing else, and can write
+//! nothing. With each read it looks whether regions have come or gone; one
 //! that is taken away is not read any more, though who keeps it mapped could look at what it was, as if
 //! he had copied it before. The server takes nothing from the client.
 
@@ -28,6 +29,7 @@ use crate::wire::{AnswerWriter, Kind, Request};
 use crate::zoo::{Defence, stands};
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// How often a request is tried here before the server is asked.
 const TRIES: u32 = 3;
@@ -50,18 +52,19 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Of what the server described to the holder of `by`; of the same server's memory, some may be
-    /// `known` already.
+    /// Of what the server described to the holder of `by`, and the files that it handed over; of the
+    /// same server's memory, some may be `known` already.
     ///
     /// # Errors
     /// When it cannot be mapped.
     pub(crate) fn open(
         described: &[u64],
+        files: &[OwnedFd],
         by: Capability,
         known: Option<&Self>,
     ) -> io::Result<Self> {
         let known = known.map(|direct| &direct.memory);
-        let (memory, control) = Memory::described(described, by, known)?;
+        let (memory, control) = Memory::described(described, files, by, known)?;
         let (waiting, ready, used) = (VecDeque::new(), VecDeque::new(), Vec::new());
         let (spare, pointers) = (Vec::new(), Vec::new());
         Ok(Self { memory, control, waiting, ready, used, spare, pointers })
@@ -214,8 +217,9 @@ mod tests {
         let mut engine = Engine::new(Arc::clone(&memory), 0, 0);
         engine.serve(OURS, Box::new(Filler { object, number: 0 }));
         let mut described = Vec::new();
-        memory.view(0).describe(OURS, &mut described).unwrap();
-        let mut direct = Direct::open(&described, OURS, None).unwrap();
+        let files = memory.view(0).describe(OURS, &mut described).unwrap();
+        let files: Vec<_> = files.iter().map(|file| file.try_clone().unwrap()).collect();
+        let mut direct = Direct::open(&described, &files, OURS, None).unwrap();
         let len = WORDS as u32 * 8;
         let frame = frame(1, |draft| {
             draft.op(Action::Read { addr: object, len, deref: Deref::Direct, redirect: None });

@@ -8,13 +8,14 @@
 //! is dropped. Transports that lose and duplicate nothing ("reliable") need none of that.
 
 use crate::exec;
-use crate::memory::{Memory, MemoryView};
+use crate::memory::{Buffers, Memory, MemoryView};
 use crate::op::{Addr, Capability, Reject};
 use crate::wire::{AnswerWriter, Header, Kind, Request};
 use crate::zoo::{Defence, stands};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,8 +30,12 @@ pub const MAX_FREED: usize = 512;
 /// with how many it took and how many were not what they claimed to be.
 pub const FREE: u64 = 0;
 /// The call, all of its body, that asks what the holder of the capability needs to read the memory by
-/// himself (`docs/format-prism.md`); turned down where the memory is not published.
+/// himself (`docs/format-prism.md`); turned down where the memory is not published. Files belong to the
+/// answer ([`Engine::handed_over`]).
 pub const MAP: u64 = u64::MAX;
+/// The call, all of its body, that asks where the buffers are of what the capability opens
+/// ([`Buffers::words`]). The server looks at each of them meanwhile.
+pub const COUNT: u64 = u64::MAX - 1;
 
 const MAX_CONNECTIONS: usize = 256;
 /// After this many nanoseconds without a request a connection over an unreliable transport is lost.
@@ -105,7 +110,7 @@ impl Batch {
 
 /// What a server does beside memory operations: two-sided calls, and its own upkeep.
 pub trait Service: Send {
-    /// Answers a call. The first word of `body` is not [`FREE`], and `body` is not [`MAP`].
+    /// Answers a call. The first word of `body` is not [`FREE`], and `body` is not [`MAP`] or [`COUNT`].
     ///
     /// # Errors
     /// Why it cannot.
@@ -121,6 +126,11 @@ pub trait Service: Send {
 
     /// A client went away without saying so: it may have left buffers behind.
     fn client_lost(&mut self);
+
+    /// Where its buffers are; a service that has none needs not say so.
+    fn buffers(&self, _view: &MemoryView<'_>) -> Buffers {
+        Buffers::default()
+    }
 }
 
 /// What an engine has counted.
@@ -171,6 +181,8 @@ pub struct Engine {
     services: Vec<(Capability, Box<dyn Service>)>,
     counters: Counters,
     out: Vec<u64>,
+    /// Files that belong to answers of the last batch.
+    handed: Vec<(Peer, Vec<Arc<OwnedFd>>)>,
     spare: Vec<u64>,
     pointers: Vec<exec::Pointer>,
     /// The request that runs came by itself.
@@ -197,6 +209,7 @@ impl Engine {
             services: Vec::new(),
             counters: Counters::default(),
             out: Vec::new(),
+            handed: Vec::new(),
             spare: Vec::new(),
             pointers: Vec::new(),
             alone: false,
@@ -227,6 +240,19 @@ impl Engine {
         self.counters
     }
 
+    /// Where the services' buffers are.
+    #[must_use]
+    pub fn buffers(&self) -> Vec<Buffers> {
+        let view = self.memory.view(self.plane);
+        self.services.iter().map(|(_, service)| service.buffers(&view)).collect()
+    }
+
+    /// The files that belong to answers of the last [`Engine::run`], for ports that can hand some over
+    /// ([`crate::transport::Port::hand_over`]).
+    pub fn handed_over(&mut self) -> impl Iterator<Item = (Peer, Vec<Arc<OwnedFd>>)> {
+        self.handed.drain(..)
+    }
+
     /// Prefetches what a request will read first, so that it is on its way already when
     /// [`Engine::run`] comes to it. For one that comes by itself; nothing else depends on it.
     pub fn expect(&mut self, view: &MemoryView<'_>, frame: &[u64]) {
@@ -248,6 +274,7 @@ impl Engine {
         mut reply: impl FnMut(Peer, &[u64]),
     ) {
         assert!(view.is_of(&self.memory, self.plane), "the view is not this engine's");
+        self.handed.clear();
         let expected = std::mem::take(&mut self.expected) && batch.len() == 1;
         for group in batch.frames.chunks(exec::GROUP) {
             let frame = |range: &Range<usize>| &batch.words[range.clone()];
@@ -359,7 +386,16 @@ impl Engine {
                 [FREE, freed @ ..] => {
                     free(view, freed, header.capability, &mut self.counters, answer.body())
                 }
-                [MAP] => view.describe(header.capability, answer.body()),
+                [MAP] => view.describe(header.capability, answer.body()).map(|files| {
+                    self.handed.push((peer, files));
+                }),
+                [COUNT] => match self.services.iter().find(|(c, _)| *c == header.capability) {
+                    Some((_, service)) => {
+                        answer.body().extend(service.buffers(view).words());
+                        Ok(())
+                    }
+                    None => Err(Reject::BadCapability),
+                },
                 body => match self.services.iter_mut().find(|(c, _)| *c == header.capability) {
                     Some((_, service)) => service.call(view, body, answer.body()),
                     None => Err(Reject::BadCapability),

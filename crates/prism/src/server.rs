@@ -80,12 +80,18 @@ impl Server {
         while !stop.load(Ordering::Relaxed) {
             let rests = turn.idle > RESTS_AFTER && !self.options.busy;
             if rests {
-                clock::rest(REST);
+                self.rest();
             }
             let looks = if rests { 1 } else { LOOK_EVERY };
             self.look(&mut turn, looks, delay_ns.load(Ordering::Relaxed))?;
         }
         Ok(())
+    }
+
+    /// Rests, after which new clients are looked for: none shall wait for thousands of rests.
+    fn rest(&mut self) {
+        clock::rest(REST);
+        self.ports.iter_mut().for_each(|port| port.look());
     }
 
     /// Looks for requests, at most so many times, and does the upkeep that is due.
@@ -130,8 +136,11 @@ impl Server {
         let cold_every = if *idle > RESTS_AFTER || empty.len() == 1 { 1 } else { COLD_EVERY };
         for (index, (port, empty)) in self.ports.iter_mut().zip(empty).enumerate() {
             *empty = empty.saturating_add(1);
-            if *empty > COLD_AFTER && !(*polls + index as u32 * 64).is_multiple_of(cold_every) {
-                continue;
+            if *empty > COLD_AFTER && cold_every > 1 {
+                if !(*polls + index as u32 * 64).is_multiple_of(cold_every) {
+                    continue;
+                }
+                port.look();
             }
             batch.clear();
             let engine = &mut self.engine;
@@ -141,18 +150,20 @@ impl Server {
                 continue;
             }
             (ran, *idle, *empty) = (true, 0, 0);
+            let engine = &mut self.engine;
             if delay_ns > 0 {
                 *now_ns = clock::now_ns();
                 let due_ns = *now_ns + delay_ns;
-                self.engine.run(view, batch, port.is_reliable(), *now_ns, |to, frame| {
+                engine.run(view, batch, port.is_reliable(), *now_ns, |to, frame| {
                     held.push_back(Held { due_ns, port: index, to, frame: frame.to_vec() });
                 });
             } else {
-                self.engine.run(view, batch, port.is_reliable(), *now_ns, |to, frame| {
+                engine.run(view, batch, port.is_reliable(), *now_ns, |to, frame| {
                     port.send(to, frame);
                 });
                 port.flush();
             }
+            engine.handed_over().for_each(|(to, files)| port.hand_over(to, &files));
         }
         if !held.is_empty() {
             *idle = 0;
@@ -207,6 +218,7 @@ pub fn run_together(servers: &mut [Server], stop: &AtomicBool) -> io::Result<()>
     while !stop.load(Ordering::Relaxed) {
         if !options.busy && turns.iter().all(|turn| turn.idle > RESTS_AFTER) {
             clock::rest(REST);
+            servers.iter_mut().flat_map(|server| &mut server.ports).for_each(|port| port.look());
         }
         for (server, turn) in servers.iter_mut().zip(&mut turns) {
             server.look(turn, LOOKS_TOGETHER, options.delay_ns)?;
@@ -225,5 +237,60 @@ fn release(ports: &mut [Box<dyn Port>], held: &mut VecDeque<Held>, now_ns: u64) 
         if touched >> (index % 64) & 1 == 1 {
             port.flush();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    /// Nobody comes; counts the polls in which new clients are looked for, and ends after a while.
+    #[derive(Debug)]
+    struct Quiet {
+        told: bool,
+        looks: Arc<AtomicU64>,
+        polls: u64,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Port for Quiet {
+        fn is_reliable(&self) -> bool {
+            true
+        }
+
+        fn poll(
+            &mut self,
+            _: &mut Batch,
+            _: &mut Vec<Peer>,
+            _: &mut dyn FnMut(&[u64]),
+        ) -> io::Result<()> {
+            self.polls += 1;
+            self.looks.fetch_add(u64::from(std::mem::take(&mut self.told)), Ordering::Relaxed);
+            if self.polls == u64::from(RESTS_AFTER) + u64::from(LOOK_EVERY) + 100 {
+                self.stop.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        }
+
+        fn send(&mut self, _: Peer, _: &[u64]) {}
+
+        fn flush(&mut self) {}
+
+        fn look(&mut self) {
+            self.told = true;
+        }
+    }
+
+    #[test]
+    fn a_server_that_rests_looks_for_new_clients_with_each_poll() {
+        let (looks, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counted, ended) = (Arc::clone(&looks), Arc::clone(&stop));
+        let port = Quiet { told: false, looks: counted, polls: 0, stop: ended };
+        let engine = Engine::new(Arc::new(Memory::new()), 0, 1);
+        let mut server = Server::new(engine, vec![Box::new(port)], Options::default());
+        server.run(&stop, &AtomicU64::new(0)).unwrap();
+        // The others came before it rested, some of them because it looks so often at once.
+        assert!(looks.load(Ordering::Relaxed) >= 100, "{looks:?}");
     }
 }

@@ -4,12 +4,37 @@
 //! for that long, but for those that it is about to report: its report then comes too late and is
 //! refused, which harms nobody.)
 
-use crate::memory::{Memory, MemoryView};
+use crate::memory::{Buffers, Memory, MemoryView};
 use crate::op::{Addr, Capability};
 use crate::zoo::{Defence, stands};
+use std::collections::BTreeSet;
 
 /// Sweeps are at least this many nanoseconds apart.
 const EVERY_NS: u64 = 100_000_000;
+
+/// Where the buffers of these pools are, of which `reachable` gives those that are in use.
+pub(crate) fn count(
+    view: &MemoryView<'_>,
+    by: Capability,
+    pools: &[u8],
+    reachable: Vec<Addr>,
+) -> Buffers {
+    let reachable: BTreeSet<Addr> = reachable.into_iter().collect();
+    let mut buffers = Buffers::default();
+    for pool in pools {
+        let count = view.pool_count(*pool).expect("registered by the store");
+        buffers.posted += u64::from(count.posted);
+        buffers.free += u64::from(count.free + count.waiting);
+        // Told by the buffers themselves, not by what is left of those that were posted.
+        for addr in view.taken(*pool, by).expect("registered by the store") {
+            match reachable.contains(&addr) {
+                true => buffers.live += 1,
+                false => buffers.in_flight += 1,
+            }
+        }
+    }
+    buffers
+}
 
 /// A store's sweeps.
 #[derive(Debug, Default)]

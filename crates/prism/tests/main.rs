@@ -7,6 +7,7 @@ mod cluster;
 mod common;
 mod direct;
 mod growth;
+mod intruder;
 mod kv;
 mod processes;
 mod rs;

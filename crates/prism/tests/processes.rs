@@ -2,6 +2,8 @@
 //! told by a variable what to be.
 #![allow(clippy::print_stdout, reason = "children speak so to the test")]
 
+use crate::intruder;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,14 +27,19 @@ const ROLE: &str = "PRISM_TEST_ROLE";
 const PATIENCE_NS: u64 = 60_000_000_000;
 
 /// A process of this program, which ends with this value.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Process {
-    fn start(role: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+    pub(crate) fn start(role: &str) -> Self {
+        Self::spawn(&mut Command::new(std::env::current_exe().unwrap()), role)
+    }
+
+    /// Of a command that is this program.
+    pub(crate) fn spawn(program: &mut Command, role: &str) -> Self {
+        let mut child = program
             .args(["processes::a_child", "--exact", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .stdin(Stdio::null())
@@ -44,7 +51,7 @@ impl Process {
     }
 
     /// The next line that a child says, without what the test harness says.
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
             assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the child has ended");
@@ -67,7 +74,7 @@ impl Drop for Process {
     }
 }
 
-/// No test by itself: what the processes of the other two do.
+/// No test by itself: what the processes of the others do.
 #[test]
 fn a_child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -75,6 +82,9 @@ fn a_child() {
     match words[..] {
         ["transfers", seed, ref shards @ ..] => transfers(seed.parse().unwrap(), shards),
         ["replica", member, ref others @ ..] => replica(member.parse().unwrap(), others),
+        ["publishes", how] => intruder::publish(how == "openly"),
+        ["intrudes", process] => intruder::intrude(process.parse().unwrap()),
+        ["reads", endpoint, region] => intruder::read(endpoint, region.parse().unwrap()),
         _ => panic!("no such role: {role}"),
     }
 }

@@ -2,9 +2,10 @@
 //! die and start again, and replicas go away and come back with or without their memory.
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
-use crate::blocks::{ACCIDENTS, BLOCKS, Blocks, CALM, WORDS, run, run_locked};
+use crate::blocks::{ACCIDENTS, BLOCKS, Blocks, CALM, WORDS, kill, run, run_locked};
 use crate::cluster::{Rough, World};
 use crate::common::times;
+use crate::transactions::PROMPT_NS;
 use std::cell::RefCell;
 use std::rc::Rc;
 use tercio_prism::rs::{Ask, Options, RsClient, RsError};
@@ -150,4 +151,21 @@ fn operations_take_the_round_trips_of_the_paper() {
     // The value travels once to each replica with a PUT, and once from each with a GET.
     assert!((3 * 64..3 * 64 + 3 * 400).contains(&quick[1][2]), "{quick:?}");
     assert!((3 * 64..3 * 64 + 3 * 100).contains(&quick[0][3]), "{quick:?}");
+}
+
+/// Two clients are killed anywhere: nobody waits for what they had under way, and histories are
+/// linearizable.
+#[test]
+fn no_block_is_stuck_when_clients_are_killed() {
+    let (mut longest_ns, mut histories, kills) = (0, 0, times("PRISM_SEEDS", 200));
+    for seed in 0..kills {
+        let (ns, [blocks, ..]) = kill(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        longest_ns = longest_ns.max(ns);
+        histories += blocks;
+    }
+    println!("prism-count rs_kill_points {}", kills * 2);
+    println!("prism-count rs_histories {histories}");
+    println!("prism-rs after kills: an operation took at most {} us", longest_ns / 1000);
+    // It describes itself to a new client, reads and writes; a retry may be needed.
+    assert!(longest_ns < 8 * PROMPT_NS, "{longest_ns} ns");
 }

@@ -3,7 +3,8 @@
 #![allow(clippy::print_stdout, reason = "the lane `prism` reports the counts")]
 
 use crate::common::times;
-use crate::transactions::{ACCIDENTS, Ran, Transactions, farm, rounds, run};
+use crate::transactions::{ACCIDENTS, PROMPT_NS, Ran, Transactions, farm, kill, rounds, run};
+use tercio_prism::tx::Options;
 
 /// Seeds that found something once. 350: an installed buffer was given back, since a later abort had
 /// raised C above it. 1311: a janitor asked again and again for a transaction whose client had gone on.
@@ -71,4 +72,24 @@ fn so_they_are_on_three() {
 #[test]
 fn so_they_are_when_clocks_jump() {
     many(times("PRISM_SEEDS", 20), 2, 4, 3);
+}
+
+/// Two clients are killed anywhere. Who needs a key then has it when the janitor's period is over, and a
+/// few round trips; and all that committed is serializable.
+#[test]
+fn no_key_is_stuck_longer_than_the_janitors_period() {
+    let (mut longest_ns, mut stuck, kills) = (0, 0, times("PRISM_SEEDS", 200));
+    for seed in 0..kills {
+        let (ns, prepared, _) =
+            kill(seed, 1 + seed as usize % 3).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        longest_ns = longest_ns.max(ns);
+        stuck += prepared;
+    }
+    println!("prism-count tx_kill_points {}", kills * 2);
+    println!("prism-count tx_keys_prepared_by_the_dead {stuck}");
+    println!("prism-tx after kills: a key was waited for at most {} us", longest_ns / 1000);
+    assert!(stuck > kills / 4, "{stuck} keys: clients must die with some in their hands");
+    let period_ns = Options::default().janitor_ns;
+    assert!(longest_ns > period_ns, "nobody waited for a dead client");
+    assert!(longest_ns < period_ns + 32 * PROMPT_NS, "{longest_ns} ns");
 }

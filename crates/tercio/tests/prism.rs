@@ -8,12 +8,13 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
 /// `tercio prism serve` while it runs, at one endpoint of each kind.
 struct Serving {
     child: Child,
+    said: BufReader<ChildStdout>,
     folder: TempDir,
     endpoints: Vec<String>,
 }
@@ -35,12 +36,11 @@ impl Serving {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said: Value = serde_json::from_str(&line).unwrap();
-        let endpoints = said["endpoints"].as_array().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let serving = Self::object(&mut said);
+        let endpoints = serving["endpoints"].as_array().unwrap();
         let endpoints = endpoints.iter().map(|e| e.as_str().unwrap().to_owned()).collect();
-        Self { child, folder, endpoints }
+        Self { child, said, folder, endpoints }
     }
 
     fn key(&self) -> PathBuf {
@@ -52,9 +52,19 @@ impl Serving {
         tercio(["prism", "kv", "--at", endpoint, "--key-file", text(&key)].iter().chain(args))
     }
 
-    /// Ends it as an operator would.
+    /// The next JSON object that it prints.
+    fn object(said: &mut BufReader<ChildStdout>) -> Value {
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Ends it as an operator would. It says where the buffers are.
     fn stop(mut self) {
         assert!(kill("-TERM", self.child.id()));
+        let ended = Self::object(&mut self.said);
+        assert!(ended["requests"].is_u64(), "{ended}");
+        assert!(conserved(&ended["buffers"][0]) > 0, "{ended}");
         assert!(self.child.wait().unwrap().success());
         assert!(!self.folder.path().join("socket").exists(), "it leaves no socket behind");
     }
@@ -66,6 +76,33 @@ impl Drop for Serving {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// How many buffers were posted: as many as are free, live or in flight.
+fn conserved(buffers: &Value) -> u64 {
+    let [posted, free, live, in_flight] =
+        ["posted", "free", "live", "in_flight"].map(|place| buffers[place].as_u64().unwrap());
+    assert_eq!(posted, free + live + in_flight, "{buffers}");
+    posted
+}
+
+#[test]
+fn a_server_says_where_its_buffers_are() {
+    let serving = Serving::start();
+    for key in ["one", "two", "three"] {
+        serving.kv(&serving.endpoints[1], &["put", key, "value"]).good();
+    }
+    let key = serving.key();
+    for endpoint in &serving.endpoints {
+        let count = ["prism", "count", "--at", endpoint, "--key-file", text(&key)];
+        let buffers = tercio(count.iter().chain(&["--json"])).good().json();
+        conserved(&buffers);
+        assert_eq!((&buffers["live"], &buffers["in_flight"]), (&3.into(), &0.into()));
+        let run = tercio(count.iter());
+        let words = &run.good().stdout;
+        assert!(words.contains(" posted = ") && words.contains(" 3 live"), "{words}");
+    }
+    serving.stop();
 }
 
 #[test]

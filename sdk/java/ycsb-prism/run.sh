@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds the binding and runs a YCSB workload on a PRISM-KV server over UDP.
-#   run.sh WORKLOAD KEYFILE PORT [RECORDS] [OPERATIONS] [THREADS]
+# Builds the binding and runs a YCSB workload over UDP on a PRISM-KV server, or on the replicas of a
+# PRISM-RS group: their ports in order, with commas.
+#   run.sh WORKLOAD KEYFILE PORT[,PORT...] [RECORDS] [OPERATIONS] [THREADS]
 set -euo pipefail
 if [[ $# -lt 3 ]]; then
-    echo "usage: run.sh a|b|c|f KEYFILE PORT [RECORDS] [OPERATIONS] [THREADS]" >&2
+    echo "usage: run.sh a|b|c|f KEYFILE PORT[,PORT...] [RECORDS] [OPERATIONS] [THREADS]" >&2
     exit 2
 fi
 workload=$1 key=$(realpath "$2") port=$3 records=${4:-1000} operations=${5:-10000} threads=${6:-1}
@@ -18,6 +19,11 @@ c) shares=(-p readproportion=1 -p updateproportion=0 -p readmodifywriteproportio
 f) shares=(-p readproportion=0.5 -p updateproportion=0 -p readmodifywriteproportion=0.5) ;;
 *) echo "run.sh: there is no workload '$workload'" >&2; exit 2 ;;
 esac
+# Blocks have numbers, and so have keys that are not hashed.
+case $port in
+*,*) at=(-p prism.group="$port" -p insertorder=ordered) ;;
+*) at=(-p prism.port="$port") ;;
+esac
 mvn -q -B -f "$here/pom.xml" package
 class_path="$here/target/ycsb-prism-0.1.0.jar:$here/target/lib/*"
 ycsb() {
@@ -26,7 +32,7 @@ ycsb() {
         -p recordcount="$records" -p operationcount="$operations" \
         -p requestdistribution=zipfian -p scanproportion=0 -p insertproportion=0 \
         -p dataintegrity=true -p fieldlengthdistribution=constant \
-        "${shares[@]}" -p prism.keyfile="$key" -p prism.port="$port"
+        "${shares[@]}" -p prism.keyfile="$key" "${at[@]}"
 }
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT

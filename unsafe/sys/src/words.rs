@@ -5,7 +5,6 @@ use rustix::fs::{
     memfd_create, seek,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
-use rustix::param::page_size;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, Range};
@@ -242,6 +241,14 @@ fn memory_file(name: &str, count: usize) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, bytes as u64)?;
     Ok(file)
+}
+
+/// Bytes of a small page. By the C library: to read what the kernel tells a program at its start
+/// (`auxv`) fails where a program runs in an emulation of the processor, such as valgrind's.
+fn page_size() -> usize {
+    // SAFETY: it takes no pointer and changes nothing.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("a page has bytes")
 }
 
 fn bytes_of(count: usize) -> io::Result<usize> {

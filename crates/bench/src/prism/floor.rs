@@ -10,10 +10,11 @@
 //! other.
 
 use super::{BenchError, Latencies, Served};
-use std::fs::File;
 use std::hint::spin_loop;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,6 +26,7 @@ use tercio_prism::op::{Addr, Capability, Reject};
 use tercio_prism::rng::Rng;
 use tercio_prism::transport::LinkError;
 use tercio_prism::transport::ring::{self, Reader, Writer};
+use tercio_prism::transport::shm;
 use tercio_prism::wire::{
     AnswerWriter, Header, Kind, REQUEST_HEADER, begin_request, finish_request,
 };
@@ -69,8 +71,9 @@ impl Shape {
 pub(super) struct Floor {
     requests: Reader,
     answers: Writer,
-    /// Keeps the rings in reach of the client.
-    _file: OwnedFd,
+    /// Where the client is handed the rings.
+    waiting: UnixListener,
+    file: OwnedFd,
     table: Addr,
     region: Addr,
     /// The words of an object.
@@ -78,14 +81,15 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// For these objects; gives the path of the rings, too, for one client: a process of this user.
-    pub(super) fn new(table: Addr, region: Addr, stride: u64) -> io::Result<(Self, String)> {
+    /// For these objects; hands the rings over at this path, where one client shall ask for them.
+    pub(super) fn new(path: &Path, table: Addr, region: Addr, stride: u64) -> io::Result<Self> {
         let (words, file) = Words::shared("tercio-prism-floor", ring::WORDS)?;
         let words = Arc::new(words);
-        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let waiting = UnixListener::bind(path)?;
+        waiting.set_nonblocking(true)?;
         let (requests, answers) = (Reader::of_requests(&words), Writer::of_answers(&words));
         let stride = stride as usize / 8;
-        Ok((Self { requests, answers, _file: file, table, region, stride }, path))
+        Ok(Self { requests, answers, waiting, file, table, region, stride })
     }
 
     /// Answers until the client has had enough; gives how often.
@@ -180,7 +184,12 @@ impl Service for Floor {
         Ok(())
     }
 
-    fn maintain(&mut self, _memory: &Memory, _now_ns: u64) {}
+    fn maintain(&mut self, _memory: &Memory, _now_ns: u64) {
+        if let Ok((stream, _)) = self.waiting.accept() {
+            // One that is gone again will ask again.
+            let _ = shm::send_rings(&stream, self.file.as_fd());
+        }
+    }
 
     fn client_lost(&mut self) {}
 }
@@ -201,7 +210,7 @@ impl Bare {
     /// `None` where the transport has no rings.
     pub(super) fn new(served: &Served) -> Result<Option<Self>, BenchError> {
         let Some(path) = &served.floor else { return Ok(None) };
-        let file = File::options().read(true).write(true).open(path)?;
+        let file = shm::receive_rings(&UnixStream::connect(path)?)?;
         let words = Arc::new(Words::of_shared(&file, ring::WORDS)?);
         Ok(Some(Self {
             client: served.client(&served.plain)?,

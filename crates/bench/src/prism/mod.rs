@@ -16,7 +16,7 @@ pub mod server;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use tercio_prism::client::{Client, ClientError};
@@ -122,8 +122,8 @@ pub struct Served {
     pub value: usize,
     /// The distance of objects in bytes.
     pub stride: u64,
-    /// The file with the rings for the bare exchange (`floor`), where the transport has rings.
-    pub floor: Option<String>,
+    /// Where the rings for the bare exchange (`floor`) are handed over, where the transport has rings.
+    pub floor: Option<PathBuf>,
 }
 
 /// Why nothing was measured.

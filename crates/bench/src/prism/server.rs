@@ -117,7 +117,8 @@ pub fn make(
     engine.serve(echo, Box::new(Echo));
     let mut rings = None;
     if transport == Transport::Shm {
-        let (floor, path) = Floor::new(table, region, stride)?;
+        let path = shm.with_extension("floor");
+        let floor = Floor::new(&path, table, region, stride)?;
         engine.serve(plain, Box::new(floor));
         rings = Some(path);
     }

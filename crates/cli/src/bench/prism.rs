@@ -3,15 +3,16 @@
 //! Each run starts a server as a process of its own, on one processor, and measures from another.
 
 mod groups;
+mod table;
 
 use crate::failure::Failure;
 use crate::{output, stop};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
+use table::{Column, Table, column};
 use tercio_bench::Machine;
 use tercio_bench::prism::groups::ServedGroup;
 use tercio_bench::prism::loads::{self, Comparison, Distance, Load, Point, System};
@@ -253,7 +254,7 @@ fn measure(
 
 fn ops(args: &OpsArgs, machine: Here) -> Result<(), Failure> {
     let mut report = measure(&args.args, &args.transports()?, &args.ops()?, machine)?;
-    report.files = write(&args.args, "ops", &ops_csv(&report.ops), None)?;
+    report.files = write(&args.args, "ops", &ops_table(&report.ops).csv(), None)?;
     output::report(args.args.json, &report, print_ops)
 }
 
@@ -291,31 +292,45 @@ fn fig1(args: &Args, machine: Here) -> Result<(), Failure> {
         "paper: ASIC (model)",
     ];
     let svg = plot::bars("Latency of 512-byte operations", "p50, us", &names, &groups);
-    report.files = write(args, "fig1", &ops_csv(&report.ops), Some(&svg))?;
+    report.files = write(args, "fig1", &ops_table(&report.ops).csv(), Some(&svg))?;
     output::report(args.json, &report, print_ops)
 }
 
-fn ops_csv(figures: &[OpFigure]) -> String {
-    let mut csv =
-        "op,transport,p50_us,p99_us,mean_us,rate_per_s,random_read_fraction,floor_us,memory_us\n"
-            .to_owned();
-    let some = |us: Option<f64>| us.map(|us| us.to_string()).unwrap_or_default();
-    for f in figures {
-        let _ = writeln!(
-            csv,
-            "{},{},{},{},{},{},{},{},{}",
-            f.op,
-            f.transport.name(),
-            f.p50_us,
-            f.p99_us,
-            f.mean_us,
-            f.rate_per_s,
-            f.random_read_fraction,
-            some(f.floor_us),
-            some(f.memory_us)
-        );
-    }
-    csv
+const OPS_COLUMNS: [Column; 10] = [
+    column("op", "operation", 0),
+    column("transport", "transport", 0),
+    column("p50_us", "p50 us", 2),
+    column("p99_us", "p99 us", 2),
+    column("mean_us", "", 2),
+    column("rate_per_s", "per s", 0),
+    column("random_read_fraction", "of READ's rate", 2),
+    column("floor_us", "", 2),
+    column("memory_us", "", 2),
+    column("", "of floor", 0),
+];
+
+fn ops_table(figures: &[OpFigure]) -> Table<'static> {
+    let row = |f: &OpFigure| {
+        let of_floor = match (f.of_floor, f.floor_us, f.memory_us) {
+            (Some(of), Some(floor_us), Some(memory_us)) => {
+                format!("{of:.2} x {floor_us:.2} us (memory {memory_us:.2})")
+            }
+            _ => String::new(),
+        };
+        [
+            f.op.into(),
+            f.transport.name().into(),
+            f.p50_us.into(),
+            f.p99_us.into(),
+            f.mean_us.into(),
+            f.rate_per_s.into(),
+            f.random_read_fraction.into(),
+            f.floor_us.into(),
+            f.memory_us.into(),
+            of_floor.as_str().into(),
+        ]
+    };
+    Table::new(&OPS_COLUMNS, figures.iter().map(row))
 }
 
 fn print_ops(report: &OpsReport) {
@@ -324,26 +339,7 @@ fn print_ops(report: &OpsReport) {
     if let Some(ns) = report.machine.line {
         line(&format!("a cache line takes {ns} ns to the other processor and back"));
     }
-    line(
-        "transport  operation           p50 us    p99 us        per s   of READ's rate   of floor",
-    );
-    for f in &report.ops {
-        line(&format!(
-            "{:<10} {:<17} {:>8.2}  {:>8.2}  {:>11.0}   {:>14.2}   {}",
-            f.transport.name(),
-            f.op,
-            f.p50_us,
-            f.p99_us,
-            f.rate_per_s,
-            f.random_read_fraction,
-            match (f.of_floor, f.floor_us, f.memory_us) {
-                (Some(of), Some(floor_us), Some(memory_us)) => {
-                    format!("{of:.2} x {floor_us:.2} us (memory {memory_us:.2})")
-                }
-                _ => String::new(),
-            }
-        ));
-    }
+    ops_table(&report.ops).lines().iter().for_each(|row| line(row));
     line(&format!("files: {}", report.files.join(" ")));
 }
 
@@ -355,6 +351,22 @@ struct DistanceReport {
     paper: Vec<PaperPoint>,
     files: Vec<String>,
     machine: Here,
+}
+
+const DISTANCE_COLUMNS: [Column; 5] = [
+    column("distance_us", "distance us", 1),
+    column("transport", "transport", 0),
+    column("two_reads_p50_us", "2 READs us", 2),
+    column("indirect_read_p50_us", "indirect READ us", 2),
+    column("ratio", "ratio", 2),
+];
+
+fn distance_table(points: &[Distance]) -> Table<'static> {
+    let row = |p: &Distance| {
+        let (two, one) = (p.two_reads.p50_us, p.indirect_read.p50_us);
+        [p.distance_us.into(), p.transport.name().into(), two.into(), one.into(), p.ratio.into()]
+    };
+    Table::new(&DISTANCE_COLUMNS, points.iter().map(row))
 }
 
 /// What is added to each round trip, in microseconds: nothing, a rack, a cluster, a data centre.
@@ -370,11 +382,7 @@ fn fig2(args: &Args, machine: Here) -> Result<(), Failure> {
             points.push(point.map_err(Failure::new)?);
         }
     }
-    let mut csv = "distance_us,transport,two_reads_p50_us,indirect_read_p50_us,ratio\n".to_owned();
-    for p in &points {
-        let (two, one) = (p.two_reads.p50_us, p.indirect_read.p50_us);
-        let _ = writeln!(csv, "{},{},{two},{one},{}", p.distance_us, p.transport.name(), p.ratio);
-    }
+    let csv = distance_table(&points).csv();
     let mut series = Vec::new();
     for transport in [Transport::Shm, Transport::Udp] {
         let mut add = |what: &str, of: fn(&Distance) -> f64| {
@@ -403,17 +411,7 @@ fn fig2(args: &Args, machine: Here) -> Result<(), Failure> {
         machine,
     };
     output::report(args.json, &report, |report| {
-        output::line("transport  distance us   2 READs us   indirect READ us   ratio");
-        for p in &report.points {
-            output::line(&format!(
-                "{:<10} {:>11} {:>12.2} {:>18.2}   {:.2}",
-                p.transport.name(),
-                p.distance_us,
-                p.two_reads.p50_us,
-                p.indirect_read.p50_us,
-                p.ratio
-            ));
-        }
+        distance_table(&report.points).lines().iter().for_each(|row| output::line(row));
         output::line(&format!("files: {}", report.files.join(" ")));
     })
 }
@@ -429,6 +427,31 @@ struct LoadsReport {
     paper: Vec<PaperPoint>,
     files: Vec<String>,
     machine: Here,
+}
+
+const LOADS_COLUMNS: [Column; 7] = [
+    column("system", "system", 0),
+    column("transport", "transport", 0),
+    column("window", "window", 0),
+    column("p50_us", "p50 us", 2),
+    column("p99_us", "p99 us", 2),
+    column("mean_us", "mean us", 2),
+    column("rate_per_s", "per s", 0),
+];
+
+fn loads_table(points: &[Point]) -> Table<'static> {
+    let row = |p: &Point| {
+        [
+            p.system.name().into(),
+            p.transport.name().into(),
+            p.window.into(),
+            p.latency.p50_us.into(),
+            p.latency.p99_us.into(),
+            p.latency.mean_us.into(),
+            p.rate_per_s.into(),
+        ]
+    };
+    Table::new(&LOADS_COLUMNS, points.iter().map(row))
 }
 
 fn loads(
@@ -450,20 +473,7 @@ fn loads(
         points.extend(more);
         comparisons.extend(compared);
     }
-    let mut csv = "system,transport,window,p50_us,p99_us,mean_us,rate_per_s\n".to_owned();
-    for p in &points {
-        let _ = writeln!(
-            csv,
-            "{},{},{},{},{},{},{}",
-            p.system.name(),
-            p.transport.name(),
-            p.window,
-            p.latency.p50_us,
-            p.latency.p99_us,
-            p.latency.mean_us,
-            p.rate_per_s
-        );
-    }
+    let csv = loads_table(&points).csv();
     let mut series: Vec<Series> = Vec::new();
     for point in &points {
         let name = format!("here: {}, {}", point.system.name(), point.transport.name());
@@ -492,18 +502,7 @@ fn loads(
         machine,
     };
     output::report(args.json, &report, |report| {
-        output::line("transport  system                window    p50 us   mean us        per s");
-        for p in &report.points {
-            output::line(&format!(
-                "{:<10} {:<20} {:>7}  {:>8.2}  {:>8.2}  {:>11.0}",
-                p.transport.name(),
-                p.system.name(),
-                p.window,
-                p.latency.p50_us,
-                p.latency.mean_us,
-                p.rate_per_s
-            ));
-        }
+        loads_table(&report.points).lines().iter().for_each(|row| output::line(row));
         for c in &report.comparisons {
             output::line(&format!(
                 "{} against pilaf on {}: latency {:.2}x ({:.2} to {:.2}), throughput {:.2}x \

@@ -1,6 +1,6 @@
 //! `tercio prism rs ...` and `tercio prism tx ...`: replicated blocks and transactions, served and used.
 
-use super::{getrandom_u64, read_capability, read_or_make};
+use super::{getrandom_u64, read_capability, read_or_make, serve_until};
 use crate::failure::Failure;
 use crate::numbers::between;
 use crate::{output, stop};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use tercio_prism::cluster::Cluster;
 use tercio_prism::engine::{Engine, Service};
@@ -232,8 +232,8 @@ fn say(
 }
 
 /// Serves until an interrupt.
-fn serve(mut opened: Opened, stop: &AtomicBool) -> Result<(), Failure> {
-    opened.server.run(stop, &AtomicU64::new(0)).map_err(Failure::new)
+fn serve(mut opened: Opened, stop: &AtomicBool, json: bool) -> Result<(), Failure> {
+    serve_until(&mut opened.server, stop, json)
 }
 
 fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
@@ -273,12 +273,12 @@ fn serve_rs(args: &RsServeArgs) -> Result<(), Failure> {
     let stop = stop_flag()?;
     if args.new_group {
         say(&args.at, &opened.endpoints, args.member, None)?;
-        return serve(opened, &stop);
+        return serve(opened, &stop, args.at.json);
     }
     let endpoints = opened.endpoints.clone();
     thread::scope(|scope| {
         let flag = Arc::clone(&stop);
-        let serving = scope.spawn(move || serve(opened, &flag));
+        let serving = scope.spawn(move || serve(opened, &flag, args.at.json));
         let joined = join_group(args, &endpoints, capability);
         let said = joined.and_then(|joined| say(&args.at, &endpoints, args.member, Some(joined)));
         if said.is_err() {
@@ -326,7 +326,7 @@ fn serve_tx(args: &TxServeArgs) -> Result<(), Failure> {
     let opened = open(&args.at, memory, capability, Box::new(shard))?;
     let stop = stop_flag()?;
     say(&args.at, &opened.endpoints, args.shard, None)?;
-    serve(opened, &stop)
+    serve(opened, &stop, args.at.json)
 }
 
 fn cluster(group: &Group) -> Result<(Cluster, Vec<usize>), Failure> {

@@ -23,9 +23,9 @@
 
 use super::layout::{Hash, SLOT, item, item_words, put_item};
 use crate::engine::Service;
-use crate::memory::{Memory, MemoryView, Rights};
+use crate::memory::{Buffers, Memory, MemoryView, Rights};
 use crate::op::{Addr, Capability, Reject, SCRATCH_BYTES, Status};
-use crate::sweep::Sweep;
+use crate::sweep::{self, Sweep};
 use crate::zoo::{Defence, stands};
 use std::io;
 use std::sync::Arc;
@@ -379,6 +379,11 @@ impl Service for KvServer {
     fn client_lost(&mut self) {
         self.sweep.request();
     }
+
+    fn buffers(&self, view: &MemoryView<'_>) -> Buffers {
+        let pools: Vec<u8> = self.pools().collect();
+        sweep::count(view, self.capability, &pools, self.pointers(view).collect())
+    }
 }
 
 /// A store that its server shares with whoever counts it, such as a test.
@@ -401,5 +406,9 @@ impl<S: Service> Service for Shared<S> {
 
     fn client_lost(&mut self) {
         self.0.lock().expect("nobody panics with the store in hand").client_lost();
+    }
+
+    fn buffers(&self, view: &MemoryView<'_>) -> Buffers {
+        self.0.lock().expect("nobody panics with the store in hand").buffers(view)
     }
 }

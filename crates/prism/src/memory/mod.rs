@@ -11,7 +11,8 @@
 mod published;
 mod view;
 
-pub(crate) use published::Control;
+pub use published::make_undumpable;
+pub(crate) use published::{Control, files_of};
 pub use view::MemoryView;
 pub(crate) use view::{Place, Scratch};
 
@@ -110,6 +111,39 @@ pub struct PoolCount {
     pub limit: u32,
 }
 
+/// Where buffers are: each that was posted is in one of the other three places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Buffers {
+    /// Buffers that were ever posted.
+    pub posted: u64,
+    /// Buffers that can be taken, or will be after their grace period.
+    pub free: u64,
+    /// Buffers that the store names: values, and what the intents of transactions need.
+    pub live: u64,
+    /// Buffers that are taken and that the store does not name: clients have them in hand, or died so.
+    pub in_flight: u64,
+}
+
+impl Buffers {
+    /// Whether none is missing and none is in two places.
+    #[must_use]
+    pub const fn are_conserved(&self) -> bool {
+        self.posted == self.free + self.live + self.in_flight
+    }
+
+    /// As [`crate::engine::COUNT`] answers.
+    #[must_use]
+    pub const fn words(&self) -> [u64; 4] {
+        [self.posted, self.free, self.live, self.in_flight]
+    }
+
+    /// Of an answer's words.
+    #[must_use]
+    pub const fn of_words([posted, free, live, in_flight]: [u64; 4]) -> Self {
+        Self { posted, free, live, in_flight }
+    }
+}
+
 #[derive(Debug)]
 struct Regions {
     slots: Vec<Option<Region>>,
@@ -118,6 +152,16 @@ struct Regions {
     /// Of each number, how often it was registered.
     generations: [u16; 256],
     poison: bool,
+}
+
+impl Regions {
+    fn pool_count(&self, pool: u8) -> Option<PoolCount> {
+        let pool = self.slots[usize::from(pool)].as_ref()?.pool.as_ref()?;
+        let state = lock(&pool.state);
+        let (free, waiting) = (state.free.len() as u32, state.limbo.len() as u32);
+        let (posted, limit) = (state.posted, pool.limit);
+        Some(PoolCount { posted, free, waiting, taken: posted - free - waiting, limit })
+    }
 }
 
 /// The registered memory of a server.
@@ -299,12 +343,7 @@ impl Memory {
     /// Where the buffers of a pool are. `None` when it is no pool.
     #[must_use]
     pub fn pool_count(&self, pool: u8) -> Option<PoolCount> {
-        let regions = self.regions.read().expect("no thread panics while it registers");
-        let pool = regions.slots[usize::from(pool)].as_ref()?.pool.as_ref()?;
-        let state = lock(&pool.state);
-        let (free, waiting) = (state.free.len() as u32, state.limbo.len() as u32);
-        let (posted, limit) = (state.posted, pool.limit);
-        Some(PoolCount { posted, free, waiting, taken: posted - free - waiting, limit })
+        self.regions.read().expect("no thread panics while it registers").pool_count(pool)
     }
 
     /// Whether something is registered under the capability.

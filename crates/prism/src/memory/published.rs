@@ -3,12 +3,17 @@
 //!
 //! Each region is a file in memory that only this process can write, and so is the *control* page: a
 //! version, which is odd while anything may change, and a count of registrations.
+//!
+//! A client has no way to these files but to be handed their descriptors, which happens for those that its
+//! capability opens. The process is undumpable, so that `/proc` shows them to nobody of the same user.
 
 use super::{LINE, Memory, MemoryView, Pool, Region, Rights};
 use crate::op::{Addr, Capability, Reject};
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::fstat;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 use tercio_unsafe_sys::Words;
@@ -18,8 +23,8 @@ const VERSION: usize = 0;
 const REGISTERED: usize = 8;
 const CONTROL_WORDS: usize = 16;
 /// The words of a description before its regions, and of each region.
-const HEAD: usize = 5;
-const ENTRY: usize = 5;
+const HEAD: usize = 2;
+const ENTRY: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Published {
@@ -27,19 +32,28 @@ pub(super) struct Published {
     file: SharedFile,
 }
 
-/// A file that others open by the number that it has in this process.
+/// A file that is handed to others.
 #[derive(Debug)]
 pub(super) struct SharedFile {
-    file: OwnedFd,
-    device: u64,
+    file: Arc<OwnedFd>,
     inode: u64,
+}
+
+/// Makes this process undumpable: from now on `/proc` shows its descriptors and its memory to nobody of
+/// the same user, and no debugger of that user can attach to it; nor does it leave a core. Who may trace
+/// any process (`CAP_SYS_PTRACE`) still can. A program that it becomes (`exec`) is dumpable again.
+///
+/// # Errors
+/// What the system says.
+pub fn make_undumpable() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// Words that others can read.
 pub(super) fn share(name: &str, count: usize) -> io::Result<(Words, SharedFile)> {
     let (words, file) = Words::published(name, count)?;
-    let stat = fstat(&file)?;
-    Ok((words, SharedFile { file, device: stat.st_dev, inode: stat.st_ino }))
+    let inode = fstat(&file)?.st_ino;
+    Ok((words, SharedFile { file: Arc::new(file), inode }))
 }
 
 /// Something may be changing as long as this value lives.
@@ -57,11 +71,12 @@ impl Memory {
     /// Memory for one data plane thread that clients of the same machine and user can read by
     /// themselves, with what their capability opens (see [`crate::client::Client::read_directly`]).
     /// Its pages are made when a region is registered or buffers are posted, in large ones where the
-    /// system has some.
+    /// system has some. It makes this process undumpable ([`make_undumpable`](super::make_undumpable)).
     ///
     /// # Errors
     /// When the system has no more memory or files.
     pub fn published() -> io::Result<Self> {
+        make_undumpable()?;
         let (control, file) = share("tercio-prism-control", CONTROL_WORDS)?;
         Ok(Self { published: Some(Published { control, file }), ..Self::new() })
     }
@@ -88,29 +103,29 @@ impl Memory {
         }
     }
 
-    /// The regions of another process's memory, as it described them to the holder of `by`, to be read
-    /// only; and its control page. What is the same in `known` is taken from there.
+    /// The regions of another process's memory, as it described them to the holder of `by`, with the
+    /// files that it handed over, to be read only; and its control page. What is the same in `known` is
+    /// taken from there.
     ///
     /// # Errors
-    /// When they are not there, or not what they should be.
+    /// When they are not what they should be.
     pub(crate) fn described(
         words: &[u64],
+        files: &[OwnedFd],
         by: Capability,
         known: Option<&Self>,
     ) -> io::Result<(Self, Control)> {
-        let wrong =
-            || io::Error::new(io::ErrorKind::InvalidData, "the server's description is wrong");
-        let (&[process, device, control, inode, registered], entries) =
+        let (&[registered, inode], entries) =
             words.split_first_chunk::<HEAD>().ok_or_else(wrong)?;
         let (entries, rest) = entries.as_chunks::<ENTRY>();
-        if !rest.is_empty() {
+        let Some((control, files)) = files.split_first() else { return Err(wrong()) };
+        if !rest.is_empty() || files.len() != entries.len() {
             return Err(wrong());
         }
-        let map = |number, inode, words| map(process, number, (device, inode), words);
         let control = Control { words: map(control, inode, CONTROL_WORDS)?, registered };
         let memory = Self::new();
         let mut regions = memory.write();
-        for &[name, bytes, stride, file, inode] in entries {
+        for (&[name, bytes, stride, inode], file) in entries.iter().zip(files) {
             let addr = Addr(name);
             let sizes = usize::try_from(bytes).ok().zip(usize::try_from(stride).ok());
             let (bytes, stride) = sizes.ok_or_else(wrong)?;
@@ -139,18 +154,35 @@ impl Memory {
     }
 }
 
+/// How many files belong to a description.
+///
+/// # Errors
+/// When it is none.
+pub(crate) fn files_of(description: &[u64]) -> io::Result<usize> {
+    match description.len().checked_sub(HEAD) {
+        Some(entries) if entries.is_multiple_of(ENTRY) => Ok(1 + entries / ENTRY),
+        _ => Err(wrong()),
+    }
+}
+
+fn wrong() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the server's description is wrong")
+}
+
 impl MemoryView<'_> {
-    /// Appends what the holder of `by` needs to read by himself what it opens: this process, the
-    /// files' device, the control page's file, the count of registrations; and of each region its
-    /// address, bytes, distance of buffers (0: it is no pool) and file. A file is its number in this
-    /// process and its inode.
-    pub(crate) fn describe(&self, by: Capability, out: &mut Vec<u64>) -> Result<(), Reject> {
+    /// Appends what the holder of `by` needs to read by himself what it opens: the count of
+    /// registrations and the control page's inode; and of each region its address, bytes, distance of
+    /// buffers (0: it is no pool) and inode. Gives the files, the control page's first.
+    pub(crate) fn describe(
+        &self,
+        by: Capability,
+        out: &mut Vec<u64>,
+    ) -> Result<Vec<Arc<OwnedFd>>, Reject> {
         let published = self.memory.published.as_ref().ok_or(Reject::UnknownMethod)?;
-        let number = |file: &SharedFile| file.file.as_raw_fd() as u64;
         let control = &published.file;
         let registered = published.control[REGISTERED].load(Relaxed);
-        let process = u64::from(std::process::id());
-        out.extend([process, control.device, number(control), control.inode, registered]);
+        out.extend([registered, control.inode]);
+        let mut files = vec![Arc::clone(&control.file)];
         for (at, region) in (0..=u8::MAX).zip(&self.regions.slots) {
             if let Some(region) = region
                 && let Some(file) = &region.file
@@ -159,26 +191,22 @@ impl MemoryView<'_> {
             {
                 let addr = Addr::new(region.generation, at, 0);
                 let stride = region.pool.as_ref().map_or(0, |pool| pool.stride as u64);
-                out.extend([addr.0, region.bytes as u64, stride, number(file), file.inode]);
+                out.extend([addr.0, region.bytes as u64, stride, file.inode]);
+                files.push(Arc::clone(&file.file));
             }
         }
-        Ok(())
+        Ok(files)
     }
 }
 
-/// Maps a file of another process to be read. Numbers of processes mean something else in other
-/// containers: the inode shows that it is the file that was meant.
-fn map(process: u64, number: u64, (device, inode): (u64, u64), words: usize) -> io::Result<Words> {
-    let path = format!("/proc/{process}/fd/{number}");
-    // It may be anything, even what waits for somebody when it is opened.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
-    let stat = fstat(&file)?;
-    if (stat.st_dev, stat.st_ino) != (device, inode) {
-        let what = "the server's memory is out of reach: it runs in another container or elsewhere";
-        return Err(io::Error::new(io::ErrorKind::NotFound, what));
+/// Maps a file of another process to be read. The inode shows that it is the one that was described: of
+/// two descriptions, one's files must not be taken for the other's.
+fn map(file: &OwnedFd, inode: u64, words: usize) -> io::Result<Words> {
+    if fstat(file)?.st_ino != inode {
+        let what = "the server handed over another file than it described";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    Words::of_published(&file, words)
+    Words::of_published(file, words)
 }
 
 /// Another process's control page, and the count of registrations that its description was of.
@@ -217,10 +245,11 @@ mod tests {
 
     const OURS: Capability = Capability(4);
 
-    fn described(memory: &Memory) -> Vec<u64> {
+    /// What the holder of `OURS` is told and handed over.
+    fn described(memory: &Memory) -> (Vec<u64>, Vec<OwnedFd>) {
         let mut words = Vec::new();
-        memory.view(0).describe(OURS, &mut words).unwrap();
-        words
+        let files = memory.view(0).describe(OURS, &mut words).unwrap();
+        (words, files.iter().map(|file| file.try_clone().unwrap()).collect())
     }
 
     #[test]
@@ -229,31 +258,41 @@ mod tests {
         let ours = memory.register(OURS, Rights::READ, 100).unwrap();
         memory.register(OURS, Rights::WRITE.and(Rights::ATOMIC), 100).unwrap();
         memory.register(Capability(5), Rights::ALL, 100).unwrap();
-        let words = described(&memory);
-        assert_eq!(words.len(), HEAD + ENTRY);
+        let (words, files) = described(&memory);
+        assert_eq!((words.len(), files.len()), (HEAD + ENTRY, 2));
+        assert_eq!(files_of(&words).unwrap(), 2);
         assert_eq!(words[HEAD..][..3], [ours.0, 100, 0]);
-        assert_eq!(
-            Memory::new().view(0).describe(OURS, &mut Vec::new()),
-            Err(Reject::UnknownMethod)
-        );
+        assert_eq!(fstat(&files[1]).unwrap().st_ino, words[HEAD + 3]);
+        let refused =
+            Memory::new().view(0).describe(OURS, &mut Vec::new()).map(|files| files.len());
+        assert_eq!(refused, Err(Reject::UnknownMethod));
     }
 
     #[test]
     fn what_does_not_describe_memory_is_refused() {
         let memory = Memory::published().unwrap();
         memory.register_pool(OURS, Rights::ALL, 56, 4, 4).unwrap();
-        let good = described(&memory);
-        assert!(Memory::described(&good, OURS, None).is_ok());
-        for length in (0..good.len()).filter(|length| *length != HEAD) {
-            assert!(Memory::described(&good[..length], OURS, None).is_err(), "{length} words");
+        let (good, files) = described(&memory);
+        assert!(Memory::described(&good, &files, OURS, None).is_ok());
+        for length in 0..good.len() {
+            assert!(Memory::described(&good[..length], &files, OURS, None).is_err(), "{length}");
         }
-        // Another process, file or region, a region that is longer than its file, a distance that is
-        // none; but who knows of how many registrations is no harm.
-        for (at, word) in good.iter().enumerate().filter(|(at, _)| *at != HEAD - 1) {
+        // Too few files, the same in another order, and those of another memory of the same shape.
+        assert!(Memory::described(&good, &files[..1], OURS, None).is_err());
+        assert!(Memory::described(&good, &[], OURS, None).is_err());
+        let turned: Vec<_> = files.iter().rev().map(|file| file.try_clone().unwrap()).collect();
+        assert!(Memory::described(&good, &turned, OURS, None).is_err());
+        let other = Memory::published().unwrap();
+        other.register_pool(OURS, Rights::ALL, 56, 4, 4).unwrap();
+        let error = Memory::described(&good, &described(&other).1, OURS, None).unwrap_err();
+        assert!(error.to_string().contains("another file"), "{error}");
+        // Another file or region, a region that is longer than its file, a distance that is none; but
+        // who knows of how many registrations is no harm.
+        for (at, word) in good.iter().enumerate().skip(1) {
             for wrong in [u64::MAX, word ^ 1 << 20, word ^ 1 << 40] {
                 let mut bad = good.clone();
                 bad[at] = wrong;
-                let refused = Memory::described(&bad, OURS, None).is_err();
+                let refused = Memory::described(&bad, &files, OURS, None).is_err();
                 // A region's generation and number are the server's to say.
                 assert!(refused || at == HEAD, "word {at}: {wrong:x}");
             }

@@ -168,6 +168,11 @@ impl MemoryView<'_> {
         Ok(())
     }
 
+    /// Where the buffers of a pool are. `None` when it is no pool.
+    pub(crate) fn pool_count(&self, number: u8) -> Option<super::PoolCount> {
+        self.regions.pool_count(number)
+    }
+
     /// The addresses of all buffers of a pool that are taken.
     pub(crate) fn taken(&self, number: u8, by: Capability) -> Result<Vec<Addr>, Status> {
         let (region, pool) = self.pool(number, Rights::ALLOCATE, by)?;

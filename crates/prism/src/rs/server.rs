@@ -2,9 +2,9 @@
 
 use super::{MAX_BLOCK, MAX_MEMBERS, Map, Tag, call};
 use crate::engine::Service;
-use crate::memory::{Memory, MemoryView, Rights};
+use crate::memory::{Buffers, Memory, MemoryView, Rights};
 use crate::op::{Addr, Capability, Reject};
-use crate::sweep::Sweep;
+use crate::sweep::{self, Sweep};
 use crate::zoo::{Defence, stands};
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -177,5 +177,9 @@ impl Service for RsServer {
 
     fn client_lost(&mut self) {
         self.sweep.request();
+    }
+
+    fn buffers(&self, view: &MemoryView<'_>) -> Buffers {
+        sweep::count(view, self.capability, &[self.map.pool], self.pointers(view))
     }
 }

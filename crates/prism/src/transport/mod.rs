@@ -13,8 +13,10 @@ use crate::engine::{Batch, Peer};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Why a link is of no use any more.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +60,15 @@ pub trait Link: Send + fmt::Debug {
     fn is_open(&self) -> bool {
         false
     }
+    /// Takes the files, so many, that the server handed over beside an answer that has arrived; waits for
+    /// those that are on their way.
+    ///
+    /// # Errors
+    /// When they do not come, or the link can carry none.
+    fn files(&mut self, _count: usize) -> io::Result<Vec<OwnedFd>> {
+        let what = "no files can be handed over by this link";
+        Err(io::Error::new(io::ErrorKind::Unsupported, what))
+    }
     /// Appends the next frame that has arrived. False when none has.
     ///
     /// # Errors
@@ -83,8 +94,13 @@ pub trait Port: Send + fmt::Debug {
     /// Takes an answer to be sent with the next [`Port::flush`] at the latest. One that cannot be
     /// sent is dropped, and a client that takes no answers is cut off.
     fn send(&mut self, to: Peer, frame: &[u64]);
+    /// Hands files over, which belong to an answer. A port that can carry none drops them.
+    fn hand_over(&mut self, _to: Peer, _files: &[Arc<OwnedFd>]) {}
     /// Sends what was taken.
     fn flush(&mut self);
+    /// The next poll is to look for new clients, which a port otherwise does once in many: polls are far
+    /// between now.
+    fn look(&mut self) {}
 }
 
 /// Where a server can be reached.

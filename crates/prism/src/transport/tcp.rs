@@ -136,7 +136,7 @@ impl Port for TcpPort {
         lost: &mut Vec<Peer>,
         _: &mut dyn FnMut(&[u64]),
     ) -> io::Result<()> {
-        self.polls += 1;
+        self.polls = self.polls.saturating_add(1);
         if self.polls >= LOOK_EVERY || self.clients.is_empty() {
             self.polls = 0;
             match self.listener.accept() {
@@ -173,6 +173,10 @@ impl Port for TcpPort {
             framed.push(frame);
             *here = *here && framed.output.len() <= MAX_UNSENT;
         }
+    }
+
+    fn look(&mut self) {
+        self.polls = LOOK_EVERY;
     }
 
     fn flush(&mut self) {

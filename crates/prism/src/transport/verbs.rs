@@ -55,8 +55,18 @@ fn find_in(devices: &std::path::Path, device: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::print_stdout, reason = "the lane `verbs` reports what was found")]
 mod tests {
     use super::*;
+
+    /// Of this machine, whatever it has.
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn this_machine_is_probed() {
+        let said = open("any").to_string();
+        assert!(said.contains("RDMA device"), "{said}");
+        println!("verbs: not run here: {said}");
+    }
 
     #[test]
     fn what_is_missing_is_named() {

@@ -374,10 +374,11 @@ impl TxSession {
                 from = c;
                 continue;
             }
-            if self.net.now_ns() >= until_ns && stands(Defence::Janitor) {
+            let left_ns = until_ns.saturating_sub(self.net.now_ns());
+            if left_ns == 0 && stands(Defence::Janitor) {
                 return self.settle(key).await;
             }
-            self.net.sleep(wait_ns).await;
+            self.net.sleep(wait_ns.min(left_ns.max(1000))).await;
             wait_ns = (wait_ns * 2).min(self.options.janitor_ns / 4 + 1);
         }
     }

@@ -4,9 +4,9 @@ use super::{
     BUFFERS, C, ENTRY, ITEM_HEADER, MAX_CLIENTS, MAX_VALUE, SLOT, Shard, Timestamp, call, status,
 };
 use crate::engine::Service;
-use crate::memory::{Memory, MemoryView, Rights};
+use crate::memory::{Buffers, Memory, MemoryView, Rights};
 use crate::op::{Addr, Capability, Reject};
-use crate::sweep::Sweep;
+use crate::sweep::{self, Sweep};
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -197,5 +197,9 @@ impl Service for TxServer {
 
     fn client_lost(&mut self) {
         self.sweep.request();
+    }
+
+    fn buffers(&self, view: &MemoryView<'_>) -> Buffers {
+        sweep::count(view, self.capability, &[self.shard.pool], self.reachable(view))
     }
 }

@@ -323,7 +323,8 @@ impl TxSession {
                         since = None;
                     } else {
                         // At first at once: most are settled by the next round trip.
-                        self.net.sleep(wait_ns).await;
+                        let left_ns = since_ns + self.options.janitor_ns - now_ns;
+                        self.net.sleep(wait_ns.min(left_ns)).await;
                         wait_ns = (wait_ns * 2).max(4000).min(self.options.janitor_ns / 4 + 1);
                     }
                 }

@@ -3,6 +3,7 @@
 
 use crate::cluster::{History, Rough, Running, Scenario, SharedHistory, World};
 use crate::cluster::{OURS, ROUGH, number_of, ops_of, value_of};
+use crate::transactions::PROMPT;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -129,6 +130,49 @@ pub(crate) fn run(
     }
     let failed = history.borrow().failures.first().cloned();
     failed.map_or(Ok([histories, events, states, world.client_crashes, world.server_crashes]), Err)
+}
+
+/// Clients are killed at a random point; then somebody reads and writes each block. Says how long the
+/// longest of these operations took. Gives the history's counts, too.
+pub(crate) fn kill(seed: u64) -> Result<(u64, [u64; 3]), String> {
+    let blocks = Blocks::new(seed, 3, 1000, Options::default());
+    let (history, mut rng) = (Rc::clone(&blocks.history), Rng::new(seed ^ 0xdead));
+    let mut world = World::new(seed, 3, 2, PROMPT, blocks);
+    for (client, most) in [(1, 300), (0, 60)] {
+        world.events(rng.below(most))?;
+        world.remove(client);
+    }
+    let longest_ns = Rc::new(std::cell::Cell::new(0));
+    for block in 0..BLOCKS {
+        let (history, longest_ns) = (Rc::clone(&history), Rc::clone(&longest_ns));
+        world.add(|cluster| {
+            let writer = cluster.draw();
+            let net = cluster.net().clone();
+            let rs = RsClient::new(&net, vec![0, 1, 2], writer, Options::default());
+            cluster.net().spawn(async move {
+                for put in [false, true, false] {
+                    let (at, number) = history.borrow_mut().begin(block, put);
+                    let began_ns = net.now_ns();
+                    let result = match put {
+                        true => rs.put(block, &value_of(number, 2)).await.map(|()| Vec::new()),
+                        false => rs.get(block).await,
+                    };
+                    longest_ns.set((net.now_ns() - began_ns).max(longest_ns.get()));
+                    let history = &mut *history.borrow_mut();
+                    match result.map_err(|why| why.to_string()).and_then(|value| match put {
+                        true => Ok(None),
+                        false => number_of(&value),
+                    }) {
+                        Ok(got) => history.end(block, at, got),
+                        Err(why) => history.failures.push(why),
+                    }
+                }
+            });
+        });
+    }
+    world.until(World::is_done)?;
+    let counts = history.borrow().check()?;
+    Ok((longest_ns.get(), counts))
 }
 
 /// What one client does: GETs and PUTs, one after the other.

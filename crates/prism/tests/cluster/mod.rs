@@ -10,7 +10,7 @@ use tercio_prism::check::{Act, Event, linearizable};
 use tercio_prism::cluster::Cluster;
 use tercio_prism::engine::{Batch, Engine, Peer, Service};
 use tercio_prism::kv::server::Shared;
-use tercio_prism::memory::Memory;
+use tercio_prism::memory::{Buffers, Memory};
 use tercio_prism::op::Capability;
 use tercio_prism::rng::Rng;
 use tercio_prism::transport::sim::{Faults, Network, Way};
@@ -218,7 +218,7 @@ impl<S: Scenario> World<S> {
     /// Runs until all clients are done, or `limit_ns`.
     pub(crate) fn run(&mut self, limit_ns: u64) -> Result<(), String> {
         self.step_all();
-        while self.players.iter().any(|player| player.cluster.running() > 0) {
+        while !self.is_done() {
             if self.now_ns() > limit_ns {
                 return Err("no end in sight".into());
             }
@@ -263,6 +263,28 @@ impl<S: Scenario> World<S> {
     /// A client dies.
     pub(crate) fn remove(&mut self, at: usize) {
         self.players.remove(at);
+    }
+
+    /// Whether all clients are done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.players.iter().all(|player| player.cluster.running() == 0)
+    }
+
+    /// Lets this many events happen.
+    pub(crate) fn events(&mut self, count: u64) -> Result<(), String> {
+        self.step_all();
+        (0..count).try_for_each(|_| self.event())
+    }
+
+    /// Whether each buffer of each server is in one place.
+    fn are_buffers_conserved(&self) -> Result<(), String> {
+        for server in self.servers.iter().flatten() {
+            let buffers = server.engine.buffers();
+            if !buffers.iter().all(Buffers::are_conserved) {
+                return Err(format!("buffers are missing, or in two places: {buffers:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// A server loses its memory and starts again.
@@ -315,6 +337,7 @@ impl<S: Scenario> World<S> {
                 server.engine.maintain(now_ns);
             }
             self.scenario.inspect(&self.servers)?;
+            self.are_buffers_conserved()?;
         }
         self.recover(now_ns);
         Ok(())

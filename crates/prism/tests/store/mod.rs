@@ -10,7 +10,7 @@ use tercio_prism::engine::{Batch, Engine, Peer, Service};
 use tercio_prism::kv::prism::PrismClient;
 use tercio_prism::kv::server::{KvServer, Shared, StoreCount};
 use tercio_prism::kv::{Command, Done, Progress, StoreClient, StoreError};
-use tercio_prism::memory::Memory;
+use tercio_prism::memory::{Buffers, Memory};
 use tercio_prism::op::Capability;
 use tercio_prism::rng::Rng;
 use tercio_prism::transport::sim::{Faults, Network, Way};
@@ -190,6 +190,10 @@ impl<S: StoreClient> World<S> {
     pub(crate) fn upkeep(&mut self) {
         self.memory.collect();
         self.engine.maintain(self.now_ns);
+        let buffers = self.engine.buffers();
+        if !buffers.iter().all(Buffers::are_conserved) {
+            self.trouble = Some(format!("buffers are missing, or in two places: {buffers:?}"));
+        }
     }
 
     fn at_server(&mut self, port: usize, frame: &[u64]) {

@@ -45,6 +45,8 @@ pub(crate) struct Transactions {
     pub(crate) log: Rc<RefCell<Log>>,
     /// A client of each so many has a clock that is far ahead; 0: none.
     pub(crate) clocks_jump: u64,
+    /// Buffers beyond one a key.
+    pub(crate) spare: u32,
     started: Cell<u64>,
     seeds: RefCell<Rng>,
     slots: RefCell<Vec<Vec<[u64; 4]>>>,
@@ -60,6 +62,7 @@ impl Transactions {
             options,
             log: Rc::default(),
             clocks_jump: 0,
+            spare: 60,
             started: Cell::new(0),
             seeds: RefCell::new(Rng::new(seed ^ 0x7a)),
             slots: RefCell::default(),
@@ -123,7 +126,7 @@ impl Scenario for Transactions {
         let config = Config {
             keys: KEYS,
             value_bytes: WORDS * 8,
-            spare: 60,
+            spare: self.spare,
             shard: server,
             shards: self.shards,
             instance: u64::from(again),
@@ -214,11 +217,81 @@ pub(crate) fn run(
     clients: usize,
     rough: Rough,
 ) -> Result<Ran, String> {
-    let (shards, options) = (transactions.shards, transactions.options);
-    let log = Rc::clone(&transactions.log);
-    let mut world = World::new(seed, shards, clients, rough, transactions);
+    let mut world = World::new(seed, transactions.shards, clients, rough, transactions);
     let ended = world.run(60_000_000_000);
+    let log = Rc::clone(&world.scenario.log);
     ended.map_err(|why| format!("{why}: {}", left_behind(&world, &log.borrow())))?;
+    check(&mut world)
+}
+
+/// Clients are killed at a random point; then somebody needs each key. Says how long the one that waited
+/// longest did, and how many keys were prepared by the dead.
+pub(crate) fn kill(seed: u64, shards: usize) -> Result<(u64, u64, Ran), String> {
+    let mut transactions = Transactions::new(seed, shards, 1000);
+    transactions.options = Options::default();
+    // The dead keep what they have not reported, until they are missed.
+    transactions.spare = 600;
+    let (options, mut rng) = (transactions.options, Rng::new(seed ^ 0xdead));
+    let mut world = World::new(seed, shards, 2, PROMPT, transactions);
+    let log = Rc::clone(&world.scenario.log);
+    for (client, most) in [(1, 600), (0, 100)] {
+        world.events(rng.below(most))?;
+        world.remove(client);
+        world.client_crashes += 1;
+    }
+    // What was on its way arrives.
+    world.settle(1_000_000)?;
+    let unsettled = |world: &World<Transactions>| -> u64 {
+        let counts = world.servers.iter().flatten();
+        counts.map(|s| s.store.lock().unwrap().count(&s.memory).unsettled).sum()
+    };
+    let prepared = unsettled(&world);
+    let longest_ns = Rc::new(Cell::new(0));
+    let visitors: Vec<usize> = (0..KEYS)
+        .map(|key| {
+            let (log, longest_ns) = (Rc::clone(&log), Rc::clone(&longest_ns));
+            world.add(|cluster| {
+                let net = cluster.net().clone();
+                cluster.net().spawn(async move {
+                    let servers = (0..shards).collect();
+                    let mut session =
+                        TxSession::open(net.clone(), servers, options).await.expect("all is well");
+                    let began_ns = net.now_ns();
+                    let result = attempt(&mut session, &log, &(vec![key], vec![key])).await;
+                    longest_ns.set((net.now_ns() - began_ns).max(longest_ns.get()));
+                    let log = &mut *log.borrow_mut();
+                    let done = log.open.remove(&session.number()).unwrap_or_default();
+                    match result {
+                        Ok(ts) => log.committed.push(Done { ts, ..done }),
+                        Err(error) => log.failures.push(format!("key {key}: {error}")),
+                    }
+                    log.settled += session.counts().settled;
+                });
+            })
+        })
+        .collect();
+    world.until(|world| world.is_done())?;
+    visitors.into_iter().rev().for_each(|at| world.remove(at));
+    Ok((longest_ns.get(), prepared, check(&mut world)?))
+}
+
+/// No frame is lost or much too late, so that what takes time is the protocol's doing.
+pub(crate) const PROMPT: Rough = Rough {
+    faults: tercio_prism::transport::sim::Faults {
+        loss: 0,
+        duplicates: 10,
+        delay_ns: 10_000,
+        late_ns: 10_000,
+    },
+    ..crate::blocks::CALM
+};
+/// The longest round trip then.
+pub(crate) const PROMPT_NS: u64 = 20_000;
+
+/// Settles what is left, and replays all.
+fn check(world: &mut World<Transactions>) -> Result<Ran, String> {
+    let (shards, options) = (world.scenario.shards, world.scenario.options);
+    let log = Rc::clone(&world.scenario.log);
     world.settle(2_000_000_000)?;
     // Somebody settles what dead clients have left.
     let failed = Rc::clone(&log);
@@ -240,9 +313,9 @@ pub(crate) fn run(
     world.settle(32_000_000_000)?;
     let log = log.borrow();
     if let Some(failure) = log.failures.first() {
-        return Err(format!("{failure}: {}", left_behind(&world, &log)));
+        return Err(format!("{failure}: {}", left_behind(world, &log)));
     }
-    let (found, contents) = outcomes(&world, &log)?;
+    let (found, contents) = outcomes(world, &log)?;
     let mut all = log.committed.clone();
     all.extend(found.iter().cloned());
     replay(&mut all, &contents)?;

@@ -1,10 +1,10 @@
 //! `tercio bench prism fig6|fig7|fig9|fig10`: replicated blocks and transactions against their baselines.
 
+use super::table::{Column, Table, column};
 use super::{Args, Here, Running, write};
 use crate::failure::Failure;
 use crate::output;
 use serde::Serialize;
-use std::fmt::Write as _;
 use tercio_bench::prism::groups::{
     self, Comparison, Effort, Load, Point, Runner, ServedGroup, System,
 };
@@ -333,26 +333,39 @@ pub(super) fn fig10(args: &Args, machine: Here) -> Result<(), Failure> {
     finish(args, "fig10", &svg, report)
 }
 
+const COLUMNS: [Column; 10] = [
+    column("system", "system", 0),
+    column("transport", "transport", 0),
+    column("zipf", "zipf", 1),
+    column("clients", "clients", 0),
+    column("p50_us", "p50 us", 2),
+    column("p99_us", "p99 us", 2),
+    column("mean_us", "mean us", 2),
+    column("rate_per_s", "per s", 0),
+    column("requests_per_op", "requests", 1),
+    column("bytes_per_op", "bytes", 0),
+];
+
+fn table(points: &[Point]) -> Table<'static> {
+    let row = |p: &Point| {
+        [
+            p.system.name().into(),
+            p.transport.name().into(),
+            p.theta.into(),
+            p.clients.into(),
+            p.latency.p50_us.into(),
+            p.latency.p99_us.into(),
+            p.latency.mean_us.into(),
+            p.rate_per_s.into(),
+            p.requests.into(),
+            p.bytes.into(),
+        ]
+    };
+    Table::new(&COLUMNS, points.iter().map(row))
+}
+
 fn finish(args: &Args, name: &str, svg: &str, mut report: GroupsReport) -> Result<(), Failure> {
-    let mut csv = "system,transport,zipf,clients,p50_us,p99_us,mean_us,rate_per_s,requests_per_op,\
-                   bytes_per_op\n"
-        .to_owned();
-    for p in &report.points {
-        let _ = writeln!(
-            csv,
-            "{},{},{},{},{},{},{},{},{},{}",
-            p.system.name(),
-            p.transport.name(),
-            p.theta,
-            p.clients,
-            p.latency.p50_us,
-            p.latency.p99_us,
-            p.latency.mean_us,
-            p.rate_per_s,
-            p.requests,
-            p.bytes
-        );
-    }
+    let csv = table(&report.points).csv();
     report.files = write(args, name, &csv, Some(svg))?;
     output::report(args.json, &report, print)
 }
@@ -363,23 +376,7 @@ fn print(report: &GroupsReport) {
         "{} objects of {} bytes; {}",
         report.objects, report.value_bytes, report.servers
     ));
-    line(
-        "transport  system            zipf  clients    p50 us   mean us        per s  requests  bytes",
-    );
-    for p in &report.points {
-        line(&format!(
-            "{:<10} {:<16} {:>5}  {:>7}  {:>8.2}  {:>8.2}  {:>11.0}  {:>8.1}  {:>5.0}",
-            p.transport.name(),
-            p.system.name(),
-            p.theta,
-            p.clients,
-            p.latency.p50_us,
-            p.latency.mean_us,
-            p.rate_per_s,
-            p.requests,
-            p.bytes
-        ));
-    }
+    table(&report.points).lines().iter().for_each(|row| line(row));
     for v in &report.verdicts {
         let grade = serde_json::to_string(&v.grade).unwrap_or_default();
         let spread =

@@ -5,6 +5,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
@@ -17,12 +18,13 @@ import site.ycsb.DBException;
 import site.ycsb.Status;
 
 /**
- * PRISM-KV as a database of YCSB. Properties: {@code prism.host} (127.0.0.1), {@code prism.port}
- * (7400), {@code prism.keyfile} (prism.key). A record is one value: its fields, each with the lengths
+ * PRISM-KV, or PRISM-RS, as a database of YCSB. Properties: {@code prism.host} (127.0.0.1), {@code
+ * prism.port} (7400), or {@code prism.group} for PRISM-RS: the ports of all members, in order, with
+ * commas; {@code prism.keyfile} (prism.key). A record is one value: its fields, each with the lengths
  * of its name and content before them. An update of some fields reads the record first.
  */
 public final class PrismClient extends DB {
-  private PrismStore store;
+  private Records store;
 
   @Override
   public void init() throws DBException {
@@ -31,10 +33,16 @@ public final class PrismClient extends DB {
       String capability =
           Files.readString(Path.of(given.getProperty("prism.keyfile", "prism.key"))).trim();
       String host = given.getProperty("prism.host", "127.0.0.1");
-      int port = Integer.parseInt(given.getProperty("prism.port", "7400"));
-      store = new PrismStore(new PrismConnection(host, port, capability));
+      String group = given.getProperty("prism.group");
+      if (group != null) {
+        int[] ports = Arrays.stream(group.split(",")).mapToInt(Integer::parseInt).toArray();
+        store = new RsStore(host, ports, capability);
+      } else {
+        int port = Integer.parseInt(given.getProperty("prism.port", "7400"));
+        store = new PrismStore(new PrismConnection(host, port, capability));
+      }
     } catch (IOException | NumberFormatException error) {
-      throw new DBException("PRISM-KV cannot be reached: " + error.getMessage(), error);
+      throw new DBException("the store cannot be reached: " + error.getMessage(), error);
     }
   }
 
@@ -113,8 +121,8 @@ public final class PrismClient extends DB {
     return Status.ERROR;
   }
 
-  private static byte[] name(String table, String key) {
-    return (table + "/" + key).getBytes(StandardCharsets.UTF_8);
+  private static String name(String table, String key) {
+    return table + "/" + key;
   }
 
   private static Map<String, byte[]> bytes(Map<String, ByteIterator> values) {

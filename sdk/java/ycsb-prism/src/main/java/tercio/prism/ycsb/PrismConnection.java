@@ -35,6 +35,8 @@ final class PrismConnection implements AutoCloseable {
   private final byte[] received = new byte[MAX_DATAGRAM];
   private int connection;
   private long number;
+  private byte[] pending;
+  private int pendingKind;
 
   PrismConnection(String host, int port, String capability) throws IOException {
     if (!capability.matches("[0-9a-fA-F]{32}")) {
@@ -45,7 +47,9 @@ final class PrismConnection implements AutoCloseable {
     socket = new DatagramSocket();
     socket.connect(InetAddress.getByName(host), port);
     long nonce = new SecureRandom().nextLong();
-    ByteBuffer answer = exchange(frame(CONNECT, nonce, 0, ByteBuffer.allocate(0)), CONNECT, nonce);
+    byte[] greeting = frame(CONNECT, nonce, 0, ByteBuffer.allocate(0));
+    socket.send(new DatagramPacket(greeting, greeting.length));
+    ByteBuffer answer = await(greeting, CONNECT, nonce);
     connection = answer.getInt(4);
   }
 
@@ -60,8 +64,20 @@ final class PrismConnection implements AutoCloseable {
   }
 
   private ByteBuffer request(int kind, ByteBuffer body, int count) throws IOException {
-    long mine = number++;
-    ByteBuffer answer = exchange(frame(kind, mine, count, body), kind, mine);
+    send(kind, body, count);
+    return answer();
+  }
+
+  /** Sends a request; {@link #answer} waits for what comes back. */
+  void send(int kind, ByteBuffer body, int count) throws IOException {
+    pendingKind = kind;
+    pending = frame(kind, number++, count, body);
+    socket.send(new DatagramPacket(pending, pending.length));
+  }
+
+  /** The body of the answer to the last request. */
+  ByteBuffer answer() throws IOException {
+    ByteBuffer answer = await(pending, pendingKind, number - 1);
     answer.position(ANSWER_HEADER);
     return answer.slice().order(ByteOrder.LITTLE_ENDIAN);
   }
@@ -75,10 +91,12 @@ final class PrismConnection implements AutoCloseable {
     return frame.array();
   }
 
-  /** Sends a frame until its answer comes; what else arrives is not looked at. */
-  private ByteBuffer exchange(byte[] frame, int kind, long mine) throws IOException {
+  /** Waits for the answer to a frame that was sent, and sends it again; what else arrives is not looked at. */
+  private ByteBuffer await(byte[] frame, int kind, long mine) throws IOException {
     for (int sends = 0; sends < MAX_SENDS; sends++) {
-      socket.send(new DatagramPacket(frame, frame.length));
+      if (sends > 0) {
+        socket.send(new DatagramPacket(frame, frame.length));
+      }
       long deadline = System.nanoTime() + ((long) FIRST_WAIT_MS << Math.min(sends, 6)) * 1_000_000L;
       while (true) {
         long leftMs = (deadline - System.nanoTime()) / 1_000_000L;

@@ -1,40 +1,21 @@
 package tercio.prism.ycsb;
 
+import static tercio.prism.ycsb.Ops.*;
+
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
 /** PRISM-KV's client side, as crates/prism/src/kv/prism.rs has it, one command at a time. */
-final class PrismStore implements AutoCloseable {
-  private static final int FREE = 0;
+final class PrismStore implements Records {
   private static final int DESCRIBE = 2;
   private static final int FREES_AT_ONCE = 32;
   private static final int MAX_ATTEMPTS = 1000;
   private static final int MAX_WAITS = 5000;
 
-  private static final int READ = 1;
-  private static final int WRITE = 2;
-  private static final int ALLOCATE = 3;
-  private static final int CAS = 4;
-  private static final int INDIRECT = 1;
-  private static final int BOUNDED = 2;
-  private static final int DATA_AT = 4;
-  private static final int CONDITIONAL = 8;
-  private static final int REDIRECT = 16;
-  private static final int COMPARAND = 32;
-
-  private static final int OK = 0;
-  private static final int MISS = 1;
-  private static final int EMPTY = 3;
-  private static final int NULL_POINTER = 5;
-  private static final int UNKNOWN_REGION = 6;
-  private static final int OUT_OF_RANGE = 8;
-  private static final int STALE = 10;
-
-  private static final long SCRATCH = 255L << 40;
   private static final long TOMBSTONE = 1L << 16;
   /** What a slot holds that has moved to a table of twice the size. */
   private static final long MOVED = SCRATCH + 72;
@@ -55,10 +36,6 @@ final class PrismStore implements AutoCloseable {
     describe();
   }
 
-  private static ByteBuffer body(int bytes) {
-    return ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN);
-  }
-
   private void describe() throws IOException {
     ByteBuffer question = body(8);
     question.putLong(DESCRIBE).flip();
@@ -75,8 +52,9 @@ final class PrismStore implements AutoCloseable {
     }
   }
 
-  /** The value of a key, or null. */
-  byte[] get(byte[] key) throws IOException {
+  @Override
+  public byte[] get(String name) throws IOException {
+    byte[] key = name.getBytes(StandardCharsets.UTF_8);
     Search search = new Search(key);
     for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
       int longest = (int) (pools[pools.length - 1] >>> 8);
@@ -116,8 +94,9 @@ final class PrismStore implements AutoCloseable {
     throw new IOException("gave up after many attempts");
   }
 
-  /** Sets the value of a key. */
-  void put(byte[] key, byte[] value) throws IOException {
+  @Override
+  public void put(String name, byte[] value) throws IOException {
+    byte[] key = name.getBytes(StandardCharsets.UTF_8);
     ByteBuffer item = body(8 + padded(key.length) + padded(value.length));
     item.putLong(key.length | (long) value.length << 32).put(key);
     item.position(8 + padded(key.length));
@@ -125,8 +104,9 @@ final class PrismStore implements AutoCloseable {
     store(key, item.array(), false);
   }
 
-  /** Removes a key; false when it was not there. */
-  boolean delete(byte[] key) throws IOException {
+  @Override
+  public boolean delete(String name) throws IOException {
+    byte[] key = name.getBytes(StandardCharsets.UTF_8);
     ByteBuffer item = body(8 + padded(key.length));
     item.putLong(key.length | TOMBSTONE).put(key);
     return store(key, item.array(), true);
@@ -214,12 +194,6 @@ final class PrismStore implements AutoCloseable {
     return chain;
   }
 
-  private static void op(
-      ByteBuffer out, int code, int flags, int mode, int select, int length, long addr, long aux) {
-    out.put((byte) code).put((byte) flags).put((byte) mode).put((byte) select).putInt(length);
-    out.putLong(addr).putLong(aux);
-  }
-
   private void free(long addr) throws IOException {
     frees.add(addr);
     if (frees.size() >= FREES_AT_ONCE) {
@@ -228,15 +202,9 @@ final class PrismStore implements AutoCloseable {
   }
 
   private void report() throws IOException {
-    if (frees.isEmpty()) {
-      return;
+    if (!frees.isEmpty()) {
+      connection.call(takeFrees(frees));
     }
-    ByteBuffer call = body(8 + 8 * frees.size());
-    call.putLong(FREE);
-    frees.forEach(call::putLong);
-    call.flip();
-    frees.clear();
-    connection.call(call);
   }
 
   private int pool(int bytes) throws IOException {
@@ -310,10 +278,6 @@ final class PrismStore implements AutoCloseable {
     return word;
   }
 
-  private static int padded(int bytes) {
-    return (bytes + 7) / 8 * 8;
-  }
-
   private static boolean hasKey(ByteBuffer item, byte[] key) {
     if (item.limit() < 8 + key.length || (item.getShort(0) & 0xffff) != key.length) {
       return false;
@@ -323,35 +287,6 @@ final class PrismStore implements AutoCloseable {
     copy.position(8);
     copy.get(there);
     return Arrays.equals(there, key);
-  }
-
-  private static final class Outcome {
-    final int status;
-    final ByteBuffer data;
-
-    Outcome(int status, ByteBuffer data) {
-      this.status = status;
-      this.data = data;
-    }
-  }
-
-  private static Outcome[] outcomes(ByteBuffer answer, int count) throws IOException {
-    Outcome[] outcomes = new Outcome[count];
-    for (int i = 0; i < count; i++) {
-      if (answer.remaining() < 8) {
-        throw new IOException("the answer is too short");
-      }
-      int status = answer.getInt();
-      int length = answer.getInt();
-      if (length < 0 || padded(length) > answer.remaining()) {
-        throw new IOException("the answer is too short");
-      }
-      ByteBuffer data = answer.slice().order(ByteOrder.LITTLE_ENDIAN);
-      data.limit(length);
-      answer.position(answer.position() + padded(length));
-      outcomes[i] = new Outcome(status, data);
-    }
-    return outcomes;
   }
 
   @Override
