@@ -2,9 +2,9 @@
 //!
 //! A [`Figure`] is a TOML file: what was published, which runs of a program give its points, and what
 //! it claims. A [`Runner`] has a [`Program`] make its runs, in turns (A B A B), keeps what each printed
-//! in a [`Journal`], and goes on from there when it was interrupted. [`grade`] turns what was
+//! in a [`Journal`], and goes on from there when it was interrupted. [`grade()`] turns what was
 //! [`Measured`] into medians with bootstrap intervals, and each [`Claim`] into a [`Verdict`] with its
-//! reason. [`write`] puts that into files: CSV, a [`Picture`] as SVG, one HTML page and a table.
+//! reason. [`write()`] puts that into files: CSV, a [`Picture`] as SVG, one HTML page and a table.
 //!
 //! A verdict says what the interval of the claim's value shows, never less than that:
 //!
