@@ -299,11 +299,14 @@ mod tests {
         Ok(json!({ "v": if command.starts_with('a') { 6 } else { 2 } }))
     }
 
+    /// Which run, of how many, and how many seconds are left.
+    type Heard = (usize, usize, f64);
+
     fn run<F: Fn(&str) -> Result<Value, RunError>>(
         dir: &Path,
         launch: &Answers<F>,
         figures: &[Figure],
-    ) -> Result<(Vec<Done>, Vec<(usize, usize, f64)>), StopError> {
+    ) -> Result<(Vec<Done>, Vec<Heard>), StopError> {
         let journal = Journal::open(dir)?;
         let host = Host { cores: 2, ..Host::default() };
         let mut runner = Runner { launch, journal, effort: Effort::Quick, host };
