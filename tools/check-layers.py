@@ -25,7 +25,10 @@ JOINED = {
     "tercio-cli", "tercio",
 }
 # What looks at the product from outside: nothing of the product stands on it.
-OUTSIDE = {"tercio-sim", "tercio-bench", "tercio-attack", "tercio-sequencer", "tercio-rtl-cosim"}
+OUTSIDE = {
+    "tercio-sim", "tercio-bench", "tercio-attack", "tercio-sequencer", "tercio-rtl-cosim",
+    "tercio-repro",
+}
 APPS = {"tercio-counter", "tercio-exchange", "tercio-kv", "tercio-bank"}
 ALL_APPS = APPS | {"tercio-registry"}
 ABOVE = JOINED | OUTSIDE | ALL_APPS
@@ -62,13 +65,15 @@ MUST_NOT_NAME = {
     "tercio-sim": {"tercio-transport", "mio", "rustix", "tokio"},
     # An attacker has what lies outside of a replica: its files, its links, what it says of itself.
     "tercio-attack": STAGES - {"tercio-transport", "tercio-ledger"} | {"tercio-sync", "tercio-cli"},
-    "tercio": {"tercio-bench", "tercio-sequencer"},
+    "tercio": {"tercio-bench", "tercio-repro", "tercio-sequencer"},
     "tercio-cli": {"tercio-sequencer"},
 }
 # Remote memory stands alone: it knows nothing of the engine and its ledger, nor they of it.
 OURS = STAGES | ABOVE | {"tercio-types", "tercio-wire", "tercio-crypto"}
 for name in ("tercio-prism", "tercio-unsafe-sys"):
     MUST_NOT_KNOW[name] = {"mio", "tokio"} | OURS
+# Published figures know the program by its command lines and what it prints, and nothing of it.
+MUST_NOT_KNOW["tercio-repro"] = {"mio", "tokio", "tercio-prism"} | OURS - {"tercio-repro"}
 for app in APPS:
     MUST_NOT_KNOW[app] = IO | (STAGES - {"tercio-execution"}) | ABOVE
 MUST_NOT_KNOW["tercio-registry"] = OUTSIDE | (JOINED - {"tercio-genesis"})

@@ -26,7 +26,7 @@ const TRIAL_PART: u32 = 20;
 /// How long one client with one request in flight is watched.
 const ALONE: Duration = Duration::from_secs(2);
 /// A generator that uses this much of a processor is the bottleneck itself.
-const BUSY: f64 = 0.95;
+pub(crate) const BUSY: f64 = 0.95;
 /// How often memory is reported in a long measurement; how often it is looked at, and of how many
 /// looks the mean is reported: it goes up and down with each checkpoint.
 const MEMORY_EVERY: Duration = Duration::from_secs(60);

@@ -46,6 +46,8 @@ impl Recorder {
     pub fn latency(&self) -> LatencyUs {
         let at = |quantile| round(self.0.value_at_quantile(quantile) as f64 / 1e3, 1);
         LatencyUs {
+            min: round(self.0.min() as f64 / 1e3, 1),
+            mean: round(self.0.mean() / 1e3, 1),
             p50: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
@@ -57,6 +59,10 @@ impl Recorder {
 /// A distribution of latencies, in microseconds, to three digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencyUs {
+    /// The shortest.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
     /// Half of all took at most this.
     pub p50: f64,
     /// 99 of 100 took at most this.
@@ -129,6 +135,7 @@ mod tests {
         one.merge(&other);
         let latency = one.latency();
         assert_eq!(one.count(), 100);
+        assert!((latency.min - 100.0).abs() < 1.0 && (latency.mean - 198.0).abs() < 2.0);
         assert!((latency.p50 - 100.0).abs() < 1.0 && (latency.max - 5000.0).abs() < 10.0);
         assert!((latency.p99 - 5000.0).abs() < 10.0, "{latency:?}");
     }

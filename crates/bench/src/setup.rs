@@ -32,6 +32,9 @@ pub struct Setup {
     pub size: usize,
     /// Bytes of a result, as far as the application was told them; otherwise 0.
     pub reply: usize,
+    /// How often the application's loop runs for a request, as far as the application was told that;
+    /// otherwise 0.
+    pub iterations: u64,
     /// The operations that clients send; without, always the same bytes, [`Self::size`] of them.
     pub ops: Option<Ops>,
 }
@@ -73,6 +76,15 @@ pub enum BenchError {
         closed_rps: f64,
         /// The lowest rate that was tried.
         lowest_rps: f64,
+    },
+    /// The clients could not send what they were to send.
+    #[error(
+        "this is no result: the clients could not send {offered_rps:.0} requests/s; raise --package \
+         or --clients"
+    )]
+    Generator {
+        /// What was offered.
+        offered_rps: f64,
     },
     /// Something that must come to pass did not.
     #[error("{what} within {} s", within.as_secs())]
@@ -181,7 +193,7 @@ impl Setup {
 
     /// All settings, by name.
     pub(crate) fn settings(&self, processes: bool, pace: &'static str) -> Settings {
-        let Self { spec, package, outstanding, size, reply, .. } = self;
+        let Self { spec, package, outstanding, size, reply, iterations, .. } = self;
         let consensus = tercio_consensus::Settings::default();
         Settings {
             replicas: spec.replicas,
@@ -201,6 +213,8 @@ impl Setup {
             outstanding: *outstanding,
             pace,
             batch_ops: spec.batch_ops,
+            batch_time_us: spec.batch_time.as_micros() as u64,
+            iterations: *iterations,
             pipeline: spec.pipeline,
             checkpoint_interval: consensus.checkpoint_interval,
         }
@@ -238,6 +252,10 @@ pub struct Settings {
     pub pace: &'static str,
     /// The most requests of a batch.
     pub batch_ops: usize,
+    /// How long a batch waits for more requests at most, in microseconds.
+    pub batch_time_us: u64,
+    /// How often the application's loop runs for a request, its own work.
+    pub iterations: u64,
     /// The most batches in flight.
     pub pipeline: u64,
     /// The checkpoint interval, in batches.

@@ -8,6 +8,7 @@ mod network;
 mod overload;
 #[cfg(feature = "stock")]
 mod prism;
+mod sweep;
 mod transfer;
 mod verify;
 
@@ -19,6 +20,8 @@ pub(crate) enum Command {
     Calibrate(calibrate::Args),
     /// Measure ordering, with the counter as the application
     Bft(bft::Args),
+    /// Measure latency against the load that is offered, up to saturation
+    Sweep(sweep::Args),
     /// Measure ordering for each way to authenticate packages, of several sizes
     Auth(auth::Args),
     /// Measure what clients notice when a backup dies under load
@@ -39,6 +42,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Bft(args) => bft::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Auth(args) => auth::run(&args),
         Command::Fault(args) => fault::run(&args),
         Command::Overload(args) => overload::run(&args),

@@ -25,6 +25,8 @@ mod output;
 #[cfg(feature = "stock")]
 mod prism;
 mod rebuild;
+#[cfg(feature = "stock")]
+mod repro;
 mod session;
 #[cfg(feature = "shell")]
 mod shell;
@@ -92,6 +94,10 @@ enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Make published figures again, and grade them against what was published
+    #[cfg(feature = "stock")]
+    #[command(subcommand)]
+    Repro(repro::Command),
     /// Print the script with which a shell completes this program's commands
     #[cfg(feature = "shell")]
     Completions(shell::CompletionsArgs),
@@ -157,6 +163,8 @@ pub fn main_with(apps: &[Kind], protocols: &[Runner]) -> ExitCode {
         #[cfg(feature = "stock")]
         Command::Prism(command) => prism::run(&command),
         Command::Bench(command) => bench::run(command),
+        #[cfg(feature = "stock")]
+        Command::Repro(command) => repro::run(&command),
         #[cfg(feature = "shell")]
         Command::Completions(args) => shell::completions(&args),
         #[cfg(feature = "shell")]

@@ -40,6 +40,8 @@ mod tests {
         ("bench bft", "package", 1.0, 1024.0),
         ("bench bft", "verify_threads", 0.0, 64.0),
         ("bench bft", "batch_ops", 1.0, 65_536.0),
+        ("bench bft", "batch_time_us", 0.0, 1e6),
+        ("bench bft", "iterations", 0.0, 1e7),
         ("bench bft", "pipeline", 1.0, 512.0),
         ("bench bft", "clients", 1.0, 256.0),
         ("bench bft", "outstanding", 1.0, 1024.0),

@@ -7,6 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tercio_client::{Client, ClientAuth, ConnectError, CoreSettings};
 use tercio_consensus::pbft::Pbft;
 use tercio_crypto::{KeyError, SchemeError, SecretKey, SigningSecret};
@@ -52,6 +53,8 @@ pub struct Spec {
     pub verify_threads: usize,
     /// The most operations of a batch.
     pub batch_ops: usize,
+    /// How long a batch waits for more operations when too few are there, at most.
+    pub batch_time: Duration,
     /// The most batches in flight.
     pub pipeline: u64,
     /// Old blocks go when the log is longer, in bytes; `None` to keep all.
@@ -82,6 +85,7 @@ impl Spec {
             layout: Layout::AllInOne,
             verify_threads: 0,
             batch_ops: tercio_consensus::Settings::default().batch_ops,
+            batch_time: tercio_consensus::Settings::default().batch_time,
             pipeline: tercio_consensus::Settings::default().pipeline,
             retain_bytes: None,
         }
@@ -163,10 +167,11 @@ impl Spec {
         };
         format!(
             "layout = \"{}\"\ndurability = \"{}\"\n\n[consensus]\nbatch_ops = {}\n\
-             pipeline = {}\n{verify}{}",
+             batch_time_us = {}\npipeline = {}\n{verify}{}",
             self.layout,
             self.durability,
             self.batch_ops,
+            self.batch_time.as_micros(),
             self.pipeline,
             retain.unwrap_or_default()
         )
@@ -347,6 +352,7 @@ impl Network {
         let mut node = NodeSettings::new(id, secret, self.membership.clone());
         self.genesis.consensus.apply(&mut node.consensus);
         node.consensus.batch_ops = spec.batch_ops;
+        node.consensus.batch_time = spec.batch_time;
         node.consensus.pipeline = spec.pipeline;
         node.durability = spec.durability;
         node.verify.threads = spec.verify_threads;

@@ -13,6 +13,7 @@ mod numbers;
 mod operators;
 mod prism;
 mod rebuild;
+mod repro;
 mod schemes;
 mod status;
 mod strangers;

@@ -42,7 +42,7 @@ pub(crate) struct Args {
 const SIZE: usize = 100;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let spec = Spec { suite: args.crypto, ..super::network::measured(args.clients, SIZE) };
+    let spec = Spec { suite: args.crypto, ..super::network::measured(args.clients, SIZE, 0) };
     let sweep = Sweep {
         setup: Setup {
             spec,
@@ -50,6 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             outstanding: args.outstanding.into(),
             size: SIZE,
             reply: SIZE,
+            iterations: 0,
             ops: None,
         },
         auths: if args.auth.is_empty() { auth::ALL.to_vec() } else { args.auth.clone() },

@@ -2,6 +2,7 @@
 
 use crate::testnet::suite;
 use crate::{apps, output};
+use std::time::Duration;
 use tercio_bench::Machine;
 use tercio_bench::load::Ops;
 use tercio_bench::setup::{Settings, Setup};
@@ -50,6 +51,15 @@ pub(crate) struct NetworkArgs {
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch_ops: u32,
+    /// How long a batch waits for more requests, at most, in microseconds
+    #[arg(long, value_name = "US",
+          default_value_t = tercio_consensus::Settings::default().batch_time.as_micros() as u32,
+          value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    batch_time_us: u32,
+    /// How often a loop in the application runs for each request: its own work
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
+    iterations: u32,
     /// The most batches in flight
     #[arg(long, value_name = "N", default_value_t = tercio_consensus::Settings::default().pipeline,
           value_parser = clap::value_parser!(u64).range(1..=512))]
@@ -100,8 +110,9 @@ impl NetworkArgs {
             layout: self.layout,
             verify_threads: self.verify_threads.into(),
             batch_ops: self.batch_ops as usize,
+            batch_time: Duration::from_micros(self.batch_time_us.into()),
             pipeline: self.pipeline,
-            ..measured(clients, self.reply as usize)
+            ..measured(clients, self.reply as usize, self.iterations.into())
         };
         let spec = spec.with_auth(self.auth);
         Setup {
@@ -109,16 +120,18 @@ impl NetworkArgs {
             outstanding: outstanding.into(),
             size: self.size as usize,
             reply: self.reply as usize,
+            iterations: self.iterations.into(),
             ops: example(&spec.app),
             spec,
         }
     }
 }
 
-/// Four replicas of the application that is measured: the counter, whose results have this many bytes,
-/// or without it the first that this program knows.
-pub(crate) fn measured(clients: u16, reply: usize) -> Spec {
-    let counter = apps().ruled("counter", &format!("reply = {reply}"));
+/// Four replicas of the application that is measured: the counter, whose results have this many bytes
+/// after a loop that runs so often, or without it the first that this program knows.
+pub(crate) fn measured(clients: u16, reply: usize, iterations: u64) -> Spec {
+    let rules = format!("reply = {reply}\niterations = {iterations}");
+    let counter = apps().ruled("counter", &rules);
     let app =
         counter.map_or_else(|| apps().first(), |app| app.expect("the counter takes any size"));
     Spec { name: "bench".into(), clients: clients.into(), ..Spec::new(app) }
