@@ -2,9 +2,9 @@
 //! of a message of at most 55 bytes costs two compressions; of many messages each lane of the vector
 //! registers takes one, under a key of its own.
 
-use crate::many::{Function, HashInput, Start, in_lanes};
+use crate::many::{Function, HashInput, Start, bytes};
 use std::marker::PhantomData;
-use tercio_unsafe_lanes::words::{LANES, States};
+use tercio_unsafe_lanes::words::{Block, LANES, States};
 
 /// A key with its two midstates.
 pub(crate) struct Hmac<F> {
@@ -44,9 +44,12 @@ impl<F: Function> Hmac<F> {
     }
 }
 
+/// What is authenticated: the 52 bytes of a message.
+type Said = [u8; 52];
+
 /// Gives `put` the place and the code of each message under its key, in any order.
 pub(crate) fn each_code<F: Function>(
-    items: &[(&Hmac<F>, &[u8])],
+    items: &[(&Hmac<F>, &Said)],
     mut put: impl FnMut(usize, [u8; 32]),
 ) {
     let worth = F::worth().unwrap_or(usize::MAX);
@@ -54,31 +57,45 @@ pub(crate) fn each_code<F: Function>(
         let from = group * LANES;
         if items.len() < worth {
             for (i, (key, body)) in items.iter().enumerate() {
-                put(from + i, key.code(&HashInput { head: &[], body }));
+                put(from + i, key.code(&HashInput { head: &[], body: &body[..] }));
             }
             continue;
         }
-        let nothing = HashInput { head: &[], body: &[] };
-        let mut messages = [nothing; LANES];
-        items.iter().zip(&mut messages).for_each(|((_, body), message)| message.body = body);
-        let mut inner = [[0; 32]; LANES];
-        lanes::<F>(items, |key| &key.inner, &messages, |lane, code| inner[lane] = code);
-        let messages = inner.each_ref().map(|body| HashInput { head: &[], body });
-        lanes::<F>(items, |key| &key.outer, &messages, |lane, code| put(from + lane, code));
+        // Either message fits one block with its padding.
+        let mut blocks = [[0; 64]; LANES];
+        for (block, (_, said)) in blocks.iter_mut().zip(items) {
+            *block = padded(*said);
+        }
+        let states = lanes::<F>(items, |key| &key.inner, &blocks);
+        for (lane, block) in blocks.iter_mut().enumerate().take(items.len()) {
+            *block = padded(&bytes(&states.map(|words| words[lane])));
+        }
+        let states = lanes::<F>(items, |key| &key.outer, &blocks);
+        for lane in 0..items.len() {
+            put(from + lane, bytes(&states.map(|words| words[lane])));
+        }
     }
 }
 
-/// Hashes each message behind this state of its key.
+/// The last block of a message that has a padded key before it.
+fn padded<const LEN: usize>(message: &[u8; LEN]) -> Block {
+    let mut block = [0; 64];
+    block[..LEN].copy_from_slice(message);
+    block[LEN] = 0x80;
+    block[56..].copy_from_slice(&((KEY + LEN as u64) * 8).to_be_bytes());
+    block
+}
+
+/// The states behind a block each.
 fn lanes<F: Function>(
-    items: &[(&Hmac<F>, &[u8])],
+    items: &[(&Hmac<F>, &Said)],
     state: fn(&Hmac<F>) -> &[u32; 8],
-    messages: &[HashInput<'_>; LANES],
-    mut put: impl FnMut(usize, [u8; 32]),
-) {
+    blocks: &[Block; LANES],
+) -> States {
     let mut states: States = [[0; LANES]; 8];
     for (lane, (key, _)) in items.iter().enumerate() {
         states.iter_mut().zip(state(key)).for_each(|(words, word)| words[lane] = *word);
     }
-    let each: [usize; LANES] = std::array::from_fn(|lane| lane);
-    in_lanes::<F>(states, KEY, messages, &each[..items.len()], &mut put);
+    F::lanes(&mut states, &blocks.each_ref());
+    states
 }

@@ -86,14 +86,14 @@ impl MacItem {
             None => {}
             Some(State::Sha256(_)) => {
                 let keys = items.iter().map(|item| match &item.key.0 {
-                    State::Sha256(key) => (key, &item.said[..]),
+                    State::Sha256(key) => (key, &item.said),
                     State::Sm3(_) => panic!("{other}"),
                 });
                 each_code(&keys.collect::<Vec<_>>(), put);
             }
             Some(State::Sm3(_)) => {
                 let keys = items.iter().map(|item| match &item.key.0 {
-                    State::Sm3(key) => (key, &item.said[..]),
+                    State::Sm3(key) => (key, &item.said),
                     State::Sha256(_) => panic!("{other}"),
                 });
                 each_code(&keys.collect::<Vec<_>>(), put);

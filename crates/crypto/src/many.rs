@@ -130,32 +130,29 @@ fn each_digest<F: Function>(
         if group.len() < worth {
             group.iter().for_each(|&i| put(i, F::alone(start, &messages[i])));
         } else {
-            let states = start.state.map(|word| [word; LANES]);
-            in_lanes::<F>(states, start.length, messages, group, &mut put);
+            in_lanes::<F>(start, messages, group, &mut put);
         }
     }
 }
 
-/// Gives `put` the digests of those messages of the group, one a lane, whose states these are after
-/// `before` bytes.
-pub(crate) fn in_lanes<F: Function>(
-    mut states: States,
-    before: u64,
+fn in_lanes<F: Function>(
+    start: &Start,
     messages: &[HashInput<'_>],
     group: &[usize],
     put: &mut impl FnMut(usize, [u8; 32]),
 ) {
+    let mut states: States = start.state.map(|word| [word; LANES]);
     let mut blocks = [0; LANES];
     for (count, &i) in blocks.iter_mut().zip(group) {
         *count = messages[i].blocks();
     }
     let mut rooms = [[0; 64]; LANES];
-    for index in 0..blocks.into_iter().max().unwrap_or(0) {
+    for index in 0..blocks[group.len() - 1] {
         // A lane whose message has ended goes on with whatever is there.
         let mut now: [&Block; LANES] = [&[0; 64]; LANES];
         for (lane, room) in rooms.iter_mut().enumerate().take(group.len()) {
             if index < blocks[lane] {
-                now[lane] = messages[group[lane]].block(index, before, room);
+                now[lane] = messages[group[lane]].block(index, start.length, room);
             }
         }
         F::lanes(&mut states, &now);
