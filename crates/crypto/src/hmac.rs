@@ -64,7 +64,7 @@ pub(crate) fn each_code<F: Function>(
         // Either message fits one block with its padding.
         let mut blocks = [[0; 64]; LANES];
         for (block, (_, said)) in blocks.iter_mut().zip(items) {
-            *block = padded(*said);
+            *block = padded(said);
         }
         let states = lanes::<F>(items, |key| &key.inner, &blocks);
         for (lane, block) in blocks.iter_mut().enumerate().take(items.len()) {

@@ -2,7 +2,7 @@
 //!
 //! [`Model`] is the specification, `docs/nic-table.md`, as a program: parse, verify, filter, index,
 //! slot, one packet after the other. It verifies with the engine's own keyring, so its verdicts are
-//! the software's. [`Card`](card::Card), with the feature `verilator`, is the card itself,
+//! the software's. `card::Card`, with the feature `verilator`, is the card itself,
 //! simulated cycle by cycle. Both are a [`Backend`]: the same packets in give the same verdicts,
 //! slots and counters out.
 //!
