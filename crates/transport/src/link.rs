@@ -51,8 +51,8 @@ pub(crate) struct Link {
     pub(crate) spoke: bool,
     /// The event queue tells of changes only, so what it told is kept until a call says otherwise.
     pub(crate) readable: bool,
-    /// Whether nothing is read from it for a while.
-    pub(crate) paused: bool,
+    /// Until when nothing is read from it.
+    pub(crate) paused: Option<Instant>,
     pub(crate) writable: bool,
     /// The peer has closed its side; the end of the stream is near.
     pub(crate) ending: bool,
@@ -84,7 +84,7 @@ impl Link {
             heard: now,
             spoke: false,
             readable: false,
-            paused: false,
+            paused: None,
             writable: false,
             ending: false,
         }

@@ -441,28 +441,29 @@ impl Transport {
     pub fn pause(&mut self, peer: Principal, span: Duration) {
         let Some(slot) = self.slot(peer) else { return };
         let Some(link) = &mut self.links[slot] else { return };
-        if !link.paused {
-            link.paused = true;
-            self.paused.insert((now() + span, slot));
+        if link.paused.is_none() {
+            let until = now() + span;
+            link.paused = Some(until);
+            self.paused.insert((until, slot));
         }
     }
 
     /// Ends the pauses that are over.
     fn resume(&mut self, now: Instant) {
         while self.paused.first().is_some_and(|(until, _)| *until <= now) {
-            let Some((_, slot)) = self.paused.pop_first() else { return };
+            let Some((until, slot)) = self.paused.pop_first() else { return };
             // Another link may have the slot by now.
             if let Some(link) = &mut self.links[slot]
-                && std::mem::take(&mut link.paused)
-                && link.readable
+                && link.paused == Some(until)
             {
-                self.unread.push(slot);
+                link.paused = None;
+                self.unread.extend(link.readable.then_some(slot));
             }
         }
     }
 
     fn read(&mut self, slot: usize, link: &mut Link, now: Instant) -> Result<(), End> {
-        if link.paused {
+        if link.paused.is_some() {
             return Ok(());
         }
         let half_open = link.is_half_open();

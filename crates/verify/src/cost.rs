@@ -16,6 +16,8 @@ pub(crate) const FRAME: u64 = 1_500;
 const BYTE: u64 = 5;
 /// Refusing a frame or answering it again: an encoding, a tag, a place in a queue.
 const ANSWER: u64 = 500;
+/// The most for one: an honest client's may find no room, which must not mute it for seconds.
+const MOST_FOR_ANSWER: u64 = 2_000_000;
 /// The bytes of a frame that [`ANSWER`] covers.
 const SHORT: usize = 4 << 10;
 
@@ -37,7 +39,7 @@ pub(crate) fn expected(lane: Lane, frame: &[u8]) -> u64 {
 
 /// What a frame of this many bytes costs that was of no use, and its answer.
 pub(crate) fn of_answer(bytes: usize) -> u64 {
-    ANSWER + BYTE * bytes.saturating_sub(SHORT) as u64
+    (ANSWER + BYTE * bytes.saturating_sub(SHORT) as u64).min(MOST_FOR_ANSWER)
 }
 
 /// What a signature costs that is checked by itself.

@@ -17,13 +17,22 @@ pub(super) struct Reach {
     cut_off: bool,
     /// When to look again.
     look_at: Instant,
+    /// Since when something waits here.
+    waits_since: Option<Instant>,
     /// When we were cut off last, and were no more.
     over: Option<Instant>,
 }
 
 impl Reach {
     pub(super) fn new(now: Instant) -> Self {
-        Self { start: now, heard: BTreeMap::new(), cut_off: false, look_at: now, over: None }
+        Self {
+            start: now,
+            heard: BTreeMap::new(),
+            cut_off: false,
+            look_at: now,
+            waits_since: None,
+            over: None,
+        }
     }
 
     /// Something came from this replica.
@@ -44,11 +53,31 @@ impl Reach {
 
     /// Looks again; `oldest` is since when the oldest waits that a primary is measured by. It has its
     /// whole time from the end of a cut on, once, so that nobody who is silent now and then can put
-    /// it off.
-    pub(super) fn look(&mut self, config: &Config, at: At, oldest: Option<Instant>) {
-        let patience = Self::patience(config, at, oldest.is_some());
+    /// it off. `longest` is the longest round trip.
+    pub(super) fn look(
+        &mut self,
+        config: &Config,
+        at: At,
+        longest: Duration,
+        oldest: Option<Instant>,
+    ) {
+        self.waits_since = oldest.and(self.waits_since.or(Some(at.now)));
+        // The intervals of one that waits, by its own round trips.
+        let interval = config.settings.status_interval.max(2 * longest);
+        let half = at.patience(config) / 2;
+        let idle = config.settings.idle_interval;
+        let (patience, spoken) = match self.waits_since {
+            // It begins to say where it stands when it has waited for one of them, or when it would
+            // have, idle: where that is long its silence says little.
+            Some(since) if idle <= at.patience(config) => {
+                (half.max(2 * interval), since + interval)
+            }
+            _ => (half + idle, self.start),
+        };
         self.look_at = at.now + patience / 8;
-        let silent = |last: Instant| at.now.since(last) > patience;
+        // One that is cut off already is no less so for having something that waits.
+        let spoken = if self.cut_off { self.start } else { spoken };
+        let silent = |last: Instant| at.now.since(last.max(spoken)) > patience;
         let last = |id: ReplicaId| self.heard.get(&id).copied().unwrap_or(self.start);
         let heard = config.others().filter(|id| !silent(last(*id))).count();
         let was = std::mem::replace(&mut self.cut_off, heard + 1 < config.quorum());
@@ -57,17 +86,6 @@ impl Reach {
             if !self.over.is_some_and(had) {
                 self.over = Some(at.now);
             }
-        }
-    }
-
-    /// How long another may be silent. One that waits as we do: half of T, and two of its intervals
-    /// where those are long. One that waits for nothing: half of T, and its interval.
-    fn patience(config: &Config, at: At, waits: bool) -> Duration {
-        let half = at.patience(config) / 2;
-        if waits {
-            half.max(2 * at.resend_after(config))
-        } else {
-            half + config.settings.idle_interval
         }
     }
 

@@ -56,7 +56,7 @@ impl<T: VoteTable> Pbft<T> {
         if self.reach.is_due(self.now) {
             let proposed = self.slots.proposed_since(self.views.view()).map(|(since, _)| since);
             let oldest = [self.requests.pool().oldest(), proposed].into_iter().flatten().min();
-            self.reach.look(&self.config, self.at(), oldest);
+            self.reach.look(&self.config, self.at(), self.trips.longest(), oldest);
         }
     }
 

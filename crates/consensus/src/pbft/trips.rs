@@ -70,6 +70,11 @@ impl Trips {
         self.quorum
     }
 
+    /// The longest of all, liars' included.
+    pub(super) fn longest(&self) -> Duration {
+        self.known.values().map(|trip| trip.most()).max().unwrap_or_default()
+    }
+
     /// What a STATUS gives back.
     pub(super) fn echoes(&self, now: Instant) -> Vec<Echo> {
         let echo = |(of, (sent, came)): (&ReplicaId, &(Instant, Instant))| Echo {

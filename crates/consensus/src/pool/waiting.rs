@@ -148,8 +148,11 @@ impl RequestPool {
             let much = *bytes + package_len(&pending.package) > BYTES_AT_ONCE && *count > 0;
             if *count >= AT_ONCE || much {
                 // The primary may not have it, so it is not held against that before its turn.
+                let held = pending.held_since.filter(|_| !pending.handed_on);
                 self.unforwarded.push_back((now, id, key));
-                self.hold_from(key, now);
+                if let Some(held) = held {
+                    self.hold_from(key, held.max(now));
+                }
                 continue;
             }
             (*count, *bytes) = (*count + 1, *bytes + package_len(&pending.package));
@@ -241,5 +244,45 @@ mod tests {
         assert_eq!(pool.oldest(), Some(Instant(200)));
         (18..=20).for_each(|k| pool.delivered(&package(1, k)));
         assert_eq!(pool.oldest(), None);
+    }
+
+    /// T7: a long one that was handed on is held when the bytes that waited then have had their time, also
+    /// when its client sends it again.
+    #[test]
+    fn r2_sent_again_does_not_hold_earlier() {
+        const MS: u64 = 1_000_000;
+        let long = |client, first, bytes| Package {
+            ops: Ops::new(&[vec![0; bytes]]),
+            ..package(client, first)
+        };
+        let mut pool = RequestPool::new(PoolLimits::default(), BTreeMap::new(), 0);
+        let (x, y) = (long(1, 1, 150 << 10), long(1, 2, 150 << 10));
+        pool.admit(x, Share::Asked, Instant(0));
+        pool.admit(y, Share::Asked, Instant(0));
+        for client in 2..=4 {
+            pool.admit(long(client, 1, 8 << 20), Share::Asked, Instant(MS));
+        }
+        // T/2 is 250 ms. The first turn: x is handed on, y is put off.
+        let t1 = 270 * MS;
+        assert_eq!(pool.to_forward(Instant(t1 - 250 * MS), Instant(t1)).len(), 1);
+        // What of the others is held is taken away, so that only x and y are looked at.
+        for client in 2..=4 {
+            pool.delivered(&long(client, 1, 8 << 20));
+        }
+        pool.trim(Instant(t1));
+        let held = pool.held.iter().map(|((at, _), key)| (key.1.0, at.0 / MS)).collect::<Vec<_>>();
+        println!("before {held:?}");
+        let x_before = held.iter().find(|(first, _)| *first == 1).unwrap().1;
+        // The client sends x again.
+        pool.sent_again(ClientId(1), RequestSeq(1), Instant(t1 + MS));
+        let t2 = t1 + 300 * MS;
+        assert_eq!(pool.to_forward(Instant(t2 - 250 * MS), Instant(t2)).len(), 1);
+        let held = pool.held.iter().map(|((at, _), key)| (key.1.0, at.0 / MS)).collect::<Vec<_>>();
+        println!("after {held:?}");
+        let x_after = held.iter().find(|(first, _)| *first == 1).unwrap().1;
+        assert!(
+            x_after >= x_before,
+            "held from {x_before} ms before it was sent again, now {x_after}"
+        );
     }
 }

@@ -173,6 +173,26 @@ impl Net {
             sent: vec![],
         });
         self.drain(i);
+        self.replay(i);
+    }
+
+    /// What a replica executes again when it starts gives it the states that it may have signed, and
+    /// perhaps had not yet.
+    fn replay(&mut self, i: usize) {
+        let interval = self.settings.checkpoint_interval;
+        let disk = &self.peer(i).disk;
+        let stable = disk.stable.as_ref().map_or(SeqNum(0), |stable| stable.checkpoint.seq);
+        let asks = |batch: &Arc<EncodedBatch>| batch.batch.checkpoint;
+        let due = disk.delivered.iter().filter(|(seq, batch)| {
+            let asked = batch.as_ref().is_some_and(asks) || seq.0.is_multiple_of(interval);
+            asked && *seq > stable
+        });
+        let due: Vec<_> = due.cloned().collect();
+        for (seq, batch) in due {
+            let event = self.executed(i, &Delivery { seq, batch, checkpoint: true });
+            let Event::Executed { seq, checkpoint, .. } = event else { unreachable!() };
+            self.handle(i, Event::Executed { seq, block: None, checkpoint });
+        }
     }
 
     pub fn stop(&mut self, i: usize) -> Disk {

@@ -59,7 +59,7 @@ pub struct OrderStage<P: Protocol> {
     /// Whose frame it is that is being dealt with, when an answer to it may be charged.
     payer: Option<Payer>,
     /// Clients whose links are best not read for so long.
-    silenced: Vec<(ClientId, Duration)>,
+    silenced: BTreeMap<ClientId, Duration>,
     outgoing: Outgoing,
     protocol: P,
     sync: Sync,
@@ -92,7 +92,7 @@ impl<P: Protocol> OrderStage<P> {
             verify: Box::new(HostVerify::new(keyring.clone(), verify.batch, verify.gather)),
             filter: Filter::default(),
             payer: None,
-            silenced: Vec::new(),
+            silenced: BTreeMap::new(),
             outgoing: Outgoing::new(me, keyring),
             protocol,
             sync,
@@ -121,8 +121,8 @@ impl<P: Protocol> OrderStage<P> {
     }
 
     /// Takes over whose links are not to be read, and for how long.
-    pub fn take_silenced(&mut self) -> impl Iterator<Item = (ClientId, Duration)> + '_ {
-        self.silenced.drain(..)
+    pub fn take_silenced(&mut self) -> impl Iterator<Item = (ClientId, Duration)> + use<P> {
+        std::mem::take(&mut self.silenced).into_iter()
     }
 
     /// Whether clients are refused as busy, since later stages are behind.

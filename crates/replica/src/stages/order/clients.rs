@@ -50,9 +50,8 @@ impl<P: Protocol> OrderStage<P> {
     /// What it sends next is not read before it has paid.
     fn silence(&mut self, client: ClientId) {
         let silence = self.verify.silence(Principal::Client(client));
-        let known = self.silenced.last().is_some_and(|(last, _)| *last == client);
-        if !silence.is_zero() && !known && stands(Defence::F59ChargeByCost) {
-            self.silenced.push((client, silence));
+        if !silence.is_zero() && stands(Defence::F59ChargeByCost) {
+            self.silenced.insert(client, silence);
         }
     }
 
