@@ -249,7 +249,7 @@ mod tests {
     /// T7: a long one that was handed on is held when the bytes that waited then have had their time, also
     /// when its client sends it again.
     #[test]
-    fn r2_sent_again_does_not_hold_earlier() {
+    fn t7_one_that_is_sent_again_is_held_no_earlier() {
         const MS: u64 = 1_000_000;
         let long = |client, first, bytes| Package {
             ops: Ops::new(&[vec![0; bytes]]),
@@ -271,14 +271,12 @@ mod tests {
         }
         pool.trim(Instant(t1));
         let held = pool.held.iter().map(|((at, _), key)| (key.1.0, at.0 / MS)).collect::<Vec<_>>();
-        println!("before {held:?}");
         let x_before = held.iter().find(|(first, _)| *first == 1).unwrap().1;
         // The client sends x again.
         pool.sent_again(ClientId(1), RequestSeq(1), Instant(t1 + MS));
         let t2 = t1 + 300 * MS;
         assert_eq!(pool.to_forward(Instant(t2 - 250 * MS), Instant(t2)).len(), 1);
         let held = pool.held.iter().map(|((at, _), key)| (key.1.0, at.0 / MS)).collect::<Vec<_>>();
-        println!("after {held:?}");
         let x_after = held.iter().find(|(first, _)| *first == 1).unwrap().1;
         assert!(
             x_after >= x_before,

@@ -71,7 +71,7 @@ impl Memory {
     /// Memory for one data plane thread that clients of the same machine and user can read by
     /// themselves, with what their capability opens (see [`crate::client::Client::read_directly`]).
     /// Its pages are made when a region is registered or buffers are posted, in large ones where the
-    /// system has some. It makes this process undumpable ([`make_undumpable`](super::make_undumpable)).
+    /// system has some. It makes this process undumpable ([`make_undumpable`]).
     ///
     /// # Errors
     /// When the system has no more memory or files.
